@@ -1,0 +1,99 @@
+"""What routes depend on: the coordinator, and who asks. A route without one of these is open to anybody, on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+
+from coordinator.auth import COOKIE, Principal, Role
+from coordinator.protocol import SCOPE_KEY, Exchange, Label
+from coordinator.service import Coordinator
+from shoal.core.errors import NotAllowed, Refused
+from shoal.wire import PROTOCOLS
+
+
+def coordinator_of(request: Request) -> Coordinator:
+    """The one coordinator of this process."""
+    found: Coordinator = request.app.state.coordinator
+    return found
+
+
+def principal_of(request: Request) -> Principal | None:
+    """Who asks: by bearer token, or by the browser's session cookie. None: nobody that we know."""
+    coordinator = coordinator_of(request)
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if secret:
+        found = coordinator.directory.find(secret.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            raise NotAllowed(
+                "the credential is unknown, expired or revoked",
+                hint="nodes: enrol again with a new token; operators: see operator.token in the coordinator's data folder",
+            )
+        return found
+    cookie = request.cookies.get(COOKIE)
+    if not cookie:
+        return None
+    _refuse_foreign_sites(request)
+    return coordinator.directory.find(cookie)
+
+
+def _refuse_foreign_sites(request: Request) -> None:
+    """A cookie is sent by the browser itself, so a change must come from our own pages."""
+    if request.method in ("GET", "HEAD"):
+        return
+    origin = request.headers.get("origin")
+    if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
+        raise NotAllowed("this request comes from another site", code="auth.forbidden", hint="use the dashboard itself")
+
+
+def _needs(role: Role) -> Callable[[Request], Principal]:
+    def check(request: Request) -> Principal:
+        found = principal_of(request)
+        if found is None:
+            raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …, or sign in")
+        if not found.may(role):
+            text = f"this needs the role {role}, and the credential's is {found.role}"
+            raise NotAllowed(text, code="auth.forbidden", hint="use a credential of that role")
+        return found
+
+    return check
+
+
+def _reader(request: Request) -> Principal | None:
+    """Viewers and operators; anybody where reading is open."""
+    found = principal_of(request)
+    if found is not None and found.may("viewer"):
+        return found
+    if coordinator_of(request).settings.reading_is_open:
+        return found
+    if found is None:
+        raise NotAllowed("no credential", code="auth.missing", hint="sign in, or send Authorization: Bearer …")
+    raise NotAllowed("nodes may not read this", code="auth.forbidden", hint="use a viewer's or an operator's credential")
+
+
+def _node(request: Request, who: Annotated[Principal, Depends(_needs("node"))]) -> str:
+    """The name of the node that asks; it must speak a protocol that we speak."""
+    spoken = request.headers.get("shoal-protocol", "")
+    if spoken and spoken not in map(str, PROTOCOLS):
+        raise Refused(
+            f"protocol {spoken[:20]}; this coordinator speaks {', '.join(map(str, PROTOCOLS))}",
+            code="protocol.unknown",
+            hint="install the same release of shoal on both sides",
+        )
+    return who.name
+
+
+def label(request: Request, job: str = "", version: int = -1, node: str = "", kind: str = "other") -> None:
+    """Say what this request's bytes are to be booked under."""
+    exchange = request.scope.get(SCOPE_KEY)
+    if isinstance(exchange, Exchange):
+        exchange.label = Label(job, version, node, kind)
+
+
+Coord = Annotated[Coordinator, Depends(coordinator_of)]
+Node = Annotated[str, Depends(_node)]
+Operator = Annotated[Principal, Depends(_needs("operator"))]
+Reader = Annotated[Principal | None, Depends(_reader)]

@@ -1,0 +1,77 @@
+"""The FastAPI application: routes, errors, the guard around it all, and the dashboard's files."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import FileResponse, HTMLResponse
+
+import dashboard
+from coordinator import problems
+from coordinator.access import label
+from coordinator.routes import bodies, health, jobs, nodes, stream, work
+from coordinator.service import Coordinator
+from coordinator.settings import Settings
+from shoal import __version__
+from shoal.core.errors import Refused, StorageFailed
+
+DESCRIPTION = """Federated learning, coordinated. People and the command line use the JSON routes; nodes use the routes
+tagged *node*, whose bodies are frames (see docs/protocol.md). Errors are RFC 9457 problems with a `code` and a `hint`."""
+NO_DASHBOARD = """<!doctype html><title>shoal</title><h1>shoal</h1><p>The coordinator runs, but the dashboard was not
+built into this installation. Build it with <code>python dev.py dashboard</code>; the API is at <a href="/docs">/docs</a>.
+"""
+
+
+def operator_token(settings: Settings) -> str:
+    """The operators' token: from the settings, or the one in the data folder, made at the first start."""
+    if settings.operator_token:
+        return settings.operator_token
+    path = settings.data / "operator.token"
+    try:
+        if path.exists():
+            return path.read_text().strip()
+        settings.data.mkdir(parents=True, exist_ok=True)
+        token = "sho_" + secrets.token_urlsafe(32)
+        path.touch(mode=0o600)
+        path.write_text(token + "\n")
+    except OSError as error:
+        raise StorageFailed(f"{path}: {error.strerror}", hint="choose another folder with --data") from None
+    return token
+
+
+def create_app(coordinator: Coordinator) -> FastAPI:
+    """The application without its guard. Whoever serves it starts and stops the coordinator."""
+    app = FastAPI(
+        title="shoal coordinator",
+        version=__version__,
+        description=DESCRIPTION,
+        responses={"default": {"model": problems.Problem, "description": "What went wrong, and what to do"}},
+    )
+    app.state.coordinator = coordinator
+    problems.install(app)
+    for module in (jobs, nodes, work, bodies, stream):
+        app.include_router(module.router, prefix="/api/v1")
+    app.include_router(health.router)
+    _serve_dashboard(app, dashboard.assets())
+    return app
+
+
+def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
+    """The built files; any other path that is not the API's gets the page, whose script finds its own way."""
+    if assets is not None:
+        app.mount("/assets", StaticFiles(directory=assets / "assets"), name="assets")
+
+    @app.get("/{path:path}", include_in_schema=False)
+    async def page(path: str, request: Request) -> Response:
+        label(request, kind="dashboard")
+        if path.startswith("api/"):
+            raise Refused(f"no such path: /{path}", code="path.unknown", hint="see /docs")
+        if assets is None:
+            return HTMLResponse(NO_DASHBOARD)
+        file = (assets / path).resolve()
+        if path and file.is_file() and file.is_relative_to(assets.resolve()):
+            return FileResponse(file)
+        return FileResponse(assets / "index.html", headers={"cache-control": "no-cache"})

@@ -1,0 +1,134 @@
+"""Who asks. Credentials are random, shown once, and kept as SHA-256; what they allow is a role.
+
+    node        its own orders, reports and bodies            credential shn_…, got for a one-time token sht_…
+    viewer      everything that can be read
+    operator    everything                                     token sho_…, or a session cookie that stands for it
+
+Deny by default: a route names the role that it needs. All principals are held in memory (this process is the only
+writer), so that checking one costs a hash, and a revocation holds from the next request on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from coordinator.tables import nodes, tokens
+from shoal.core.errors import NotAllowed, Refused
+
+Role = Literal["node", "viewer", "operator"]
+PREFIXES = {"node": "shn_", "operator": "sho_", "viewer": "shv_", "token": "sht_", "session": "shs_"}
+COOKIE = "shoal_session"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A known asker. `name` is a node's name; empty for people."""
+
+    role: Role
+    name: str = ""
+    expires_at: float | None = None
+
+    def may(self, role: Role) -> bool:
+        """Whether this one may do what needs that role. Operators may do what viewers may; nobody may be another node."""
+        return self.role == role or (self.role == "operator" and role == "viewer")
+
+
+def hashed(secret: str) -> str:
+    """What is kept of a credential."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_secret(kind: str) -> str:
+    """A credential of 256 random bits."""
+    return PREFIXES[kind] + secrets.token_urlsafe(32)
+
+
+class Directory:
+    """Everybody who may ask."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Principal] = {}
+
+    def load(self, connection: Connection, operator_token: str) -> None:
+        """Take up what the database knows, and the operators' own token."""
+        self._known = {hashed(operator_token): Principal("operator")}
+        for row in connection.execute(select(nodes).where(~nodes.c.revoked)):
+            self._known[row.secret] = Principal("node", row.name)
+        for row in connection.execute(select(tokens).where(tokens.c.role != "node")):
+            role: Any = row.grants or row.role
+            self._known[row.secret] = Principal(role, "", row.expires_at)
+
+    def find(self, secret: str) -> Principal | None:
+        """Whose credential this is; None for one that is unknown, revoked or expired."""
+        found = self._known.get(hashed(secret))
+        if found is not None and found.expires_at is not None and found.expires_at < time.time():
+            return None
+        return found
+
+    def admit(self, secret_hash: str, principal: Principal) -> None:
+        self._known[secret_hash] = principal
+
+    def forget_node(self, name: str) -> None:
+        self._known = {key: p for key, p in self._known.items() if not (p.role == "node" and p.name == name)}
+
+    def forget(self, secret: str) -> None:
+        self._known.pop(hashed(secret), None)
+
+
+def add_token(connection: Connection, secret: str, role: str, name: str | None, uses: int, expires_at: float) -> None:
+    """Keep a new token."""
+    row = {"secret": hashed(secret), "role": role, "name": name, "uses": uses, "expires_at": expires_at}
+    connection.execute(insert(tokens).values(row))
+
+
+def add_session(connection: Connection, secret: str, grants: str, expires_at: float) -> None:
+    """Keep a browser's session; expired ones go."""
+    connection.execute(delete(tokens).where(tokens.c.expires_at < time.time()))
+    row = {"secret": hashed(secret), "role": "session", "grants": grants, "uses": 0, "expires_at": expires_at}
+    connection.execute(insert(tokens).values(row))
+
+
+def end_session(connection: Connection, secret: str) -> None:
+    """Forget a browser's session."""
+    connection.execute(delete(tokens).where(tokens.c.secret == hashed(secret)))
+
+
+def enrol(connection: Connection, token: str, name: str, info: dict[str, Any]) -> str:
+    """Spend one use of a token and make the node's credential, in one transaction: one token is one node, races included.
+
+    Raises `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken.
+    """
+    row = connection.execute(select(tokens).where(tokens.c.secret == hashed(token), tokens.c.role == "node")).first()
+    if row is None or row.uses < 1 or (row.expires_at is not None and row.expires_at < time.time()):
+        raise NotAllowed(
+            "the enrolment token is wrong, spent or expired",
+            code="token.invalid",
+            hint="ask an operator for a new one (`shoal token create`)",
+        )
+    if row.name is not None and row.name != name:
+        raise NotAllowed(f"this token enrols {row.name}, not {name}", code="token.invalid", hint=f"use --name {row.name}")
+    taken = connection.execute(select(nodes.c.revoked).where(nodes.c.name == name)).first()
+    if taken is not None and not taken.revoked:
+        raise Refused(
+            f"a node called {name} exists",
+            code="node.exists",
+            hint="choose another --name, or use the state folder of that node, or remove it (`shoal nodes remove`)",
+        )
+    secret, now = new_secret("node"), time.time()
+    connection.execute(update(tokens).where(tokens.c.secret == row.secret).values(uses=row.uses - 1))
+    connection.execute(delete(nodes).where(nodes.c.name == name))
+    values = {"name": name, "secret": hashed(secret), "joined_at": now, "seen_at": now, "info": info, "revoked": False}
+    connection.execute(insert(nodes).values(values))
+    return secret
+
+
+def revoke(connection: Connection, name: str) -> bool:
+    """Take a node's credential away; False when there is no such node."""
+    result = connection.execute(update(nodes).where(nodes.c.name == name, ~nodes.c.revoked).values(revoked=True))
+    return bool(result.rowcount)

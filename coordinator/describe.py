@@ -1,0 +1,249 @@
+"""From the state of things to what the API shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Row, select
+
+from coordinator import views
+from coordinator.stream import Item
+from coordinator.tables import versions
+from coordinator.views import iso
+from shoal.core.hub import Hub
+from shoal.core.tree import Tree
+
+if TYPE_CHECKING:
+    from coordinator.driver import Driver
+    from coordinator.service import Coordinator, Record
+
+_SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
+
+
+async def job(coordinator: Coordinator, record: Record) -> views.Job:
+    """A job as it stands."""
+    driver = record.driver
+    if driver is None:
+        assert record.summary is not None
+        return views.Job.model_validate(record.summary["job"])
+    query = select(versions).where(versions.c.job == driver.name).order_by(versions.c.number)
+    async with coordinator.database.reader.connect() as connection:
+        rows = (await connection.execute(query)).all()
+    return _job(coordinator, record, driver, rows)
+
+
+def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequence[Row[Any]]) -> views.Job:
+    hub, spec = driver.hub, record.spec
+    members = hub.roster.here()
+    measured = [row for row in rows if row.metrics]
+    return views.Job(
+        name=spec.name,
+        title=spec.title or spec.name,
+        state=_state(driver),
+        state_why=driver.trouble or hub.ends_after_round or _why(hub),
+        algorithm=driver.hub.algorithm.name,
+        schedule=driver.hub.schedule.name,
+        version=hub.version,
+        versions=spec.rounds,
+        progress=min(1.0, hub.version / spec.rounds),
+        eta_s=_eta(hub, spec.rounds),
+        nodes=len(members),
+        busy=sum(1 for member in members if member.order is not None),
+        created_at=iso(record.created_at) or "",
+        started_at=iso(rows[0].closed_at) if rows else None,
+        ended_at=iso(record.ended_at),
+        model=_model(hub),
+        metrics=measured[-1].metrics if measured else {},
+        best=_best(rows),
+        up_bytes=coordinator.ledger.totals[driver.name, "up"],
+        down_bytes=coordinator.ledger.totals[driver.name, "down"],
+        spec=spec.model_dump(mode="json"),
+    )
+
+
+def _state(driver: Driver) -> views.JobState:
+    hub = driver.hub
+    if hub.paused_at is not None:
+        return "paused"
+    return hub.phase
+
+
+def _why(hub: Hub) -> str:
+    if hub.phase == "waiting":
+        return "waiting for a node" if not hub.roster.here() else "waiting for an initial model"
+    if hub.paused_at is not None:
+        return "paused by an operator"
+    return f"round {hub.version + 1}: {len(hub.reports)} reports" if hub.phase == "running" else hub.phase
+
+
+def _eta(hub: Hub, wanted: int) -> float | None:
+    if hub.phase != "running" or not hub.seconds or hub.paused_at is not None:
+        return None
+    return (wanted - hub.version) * sum(hub.seconds) / len(hub.seconds)
+
+
+def _model(hub: Hub) -> views.Model | None:
+    model = hub.slots.get("model")
+    if hub.model is None or not isinstance(model, Tree):
+        return None
+    return views.Model(digest=hub.model.digest, bytes=hub.model.nbytes, parameters=model.layout.elements)
+
+
+def accuracy_of(metrics: dict[str, Any]) -> float | None:
+    """The accuracy that people look at first, if it is a number."""
+    for name in _SHOWN_FROM:
+        if isinstance(metrics.get(name), int | float):
+            return float(metrics[name])
+    return None
+
+
+def _best(rows: Iterable[Row[Any]]) -> views.Best | None:
+    scored = [(accuracy, row.number) for row in rows if (accuracy := accuracy_of(row.metrics)) is not None]
+    if not scored:
+        return None
+    accuracy, number = max(scored, key=lambda pair: (pair[0], -pair[1]))
+    return views.Best(accuracy=accuracy, version=number)
+
+
+def version(coordinator: Coordinator, row: Row[Any], start: float) -> views.Version:
+    """A closed version. Bytes of a round are booked under the version that it started from."""
+    book = coordinator.ledger.of_version
+    up, down = book[row.job, row.number - 1, "up"], book[row.job, row.number - 1, "down"]
+    before = range(-1, row.number)
+    return views.Version(
+        number=row.number,
+        digest=row.digest,
+        bytes=row.nbytes,
+        why=row.why,
+        opened_at=iso(row.closed_at - (row.closed - row.opened)) or "",
+        closed_at=iso(row.closed_at) or "",
+        elapsed_s=row.closed - start,
+        seconds=row.closed - row.opened,
+        reports=len(row.reports),
+        asked=row.asked,
+        weight=row.weight,
+        metrics=row.metrics,
+        up_bytes=up if row.number else 0,
+        down_bytes=down if row.number else 0,
+        total_bytes=sum(book[row.job, n, d] for n in before for d in ("up", "down")) if row.number else 0,
+    )
+
+
+async def version_list(coordinator: Coordinator, name: str, after: int, points: int) -> list[views.Version]:
+    """Closed versions after a number, thinned to about `points` (the first and last always stay)."""
+    query = select(versions).where(versions.c.job == name).order_by(versions.c.number)
+    async with coordinator.database.reader.connect() as connection:
+        rows = (await connection.execute(query)).all()
+    if not rows:
+        return []
+    start = rows[0].closed
+    later = [row for row in rows if row.number > after]
+    if points and len(later) > points:
+        picked = {round(i * (len(later) - 1) / max(1, points - 1)) for i in range(points)}
+        later = [row for index, row in enumerate(later) if index in picked]
+    return [version(coordinator, row, start) for row in later]
+
+
+def job_nodes(coordinator: Coordinator, driver: Driver) -> list[views.JobNode]:
+    """The nodes of a job."""
+    return [_job_node(coordinator, driver, member.node) for member in driver.hub.roster.all()]
+
+
+def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobNode:
+    presence, member = coordinator.presence, driver.hub.roster[node]
+    doing, silent = presence.doing[driver.name, node], presence.silent_s(node)
+    order = member.order
+    return views.JobNode(
+        name=node,
+        state=_node_state(coordinator, driver, node),
+        progress=doing.progress if order is not None else None,
+        order=f"{order.id[0]}.{order.id[1]}" if order is not None else None,
+        version=order.version if order is not None else None,
+        reports=doing.reports,
+        weight=doing.weight,
+        seconds=doing.seconds,
+        metrics=doing.metrics,
+        up_bytes=coordinator.ledger.of_node[driver.name, node, "up"],
+        down_bytes=coordinator.ledger.of_node[driver.name, node, "down"],
+        last_seen_s=silent,
+        failures=doing.failures,
+        last_error=doing.last_error,
+        info=presence.info.get(node, {}),
+    )
+
+
+def _node_state(coordinator: Coordinator, driver: Driver, node: str) -> Any:
+    member = driver.hub.roster[node]
+    if not member.here:
+        return "gone"
+    if coordinator.presence.is_stale(node):
+        return "stale"
+    if member.order is None:
+        return "idle"
+    return "evaluating" if member.order.kind == "evaluate" else "training"
+
+
+def nodes(coordinator: Coordinator) -> list[views.Node]:
+    """All nodes that were ever enrolled and not revoked."""
+    return [_node(coordinator, name) for name in sorted(coordinator.presence.info)]
+
+
+def _node(coordinator: Coordinator, name: str) -> views.Node:
+    presence = coordinator.presence
+    parts = [d for d in coordinator.running() if (m := d.hub.roster.get(name)) is not None and m.here]
+    silent = presence.silent_s(name)
+    if silent is None or silent > presence.lease_s:
+        state = "gone"
+    elif presence.is_stale(name):
+        state = "stale"
+    else:
+        state = "training" if any(d.hub.roster[name].order is not None for d in parts) else "online"
+    return views.Node.model_validate(
+        {
+            "name": name,
+            "state": state,
+            "jobs": [driver.name for driver in parts],
+            "last_seen_s": silent,
+            "joined_at": iso(presence.joined_at.get(name, 0.0)),
+            "info": presence.info[name],
+        }
+    )
+
+
+class Teller:
+    """Tells browsers what changes without an event: nodes and byte counts, each only when it differs."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._told: dict[tuple[str, str], str] = {}
+
+    async def tell(self) -> None:
+        """Send what differs from what was sent last."""
+        if not self._coordinator.broadcast.has_readers:
+            self._told.clear()
+            return
+        for driver in self._coordinator.drivers():
+            self._tell_nodes(driver)
+            totals = self._coordinator.ledger.totals
+            data = {"up_bytes": totals[driver.name, "up"], "down_bytes": totals[driver.name, "down"]}
+            if self._is_new((driver.name, ""), data):
+                self._coordinator.broadcast.tell(Item("traffic", driver.name, data))
+
+    def _tell_nodes(self, driver: Driver) -> None:
+        fresh = []
+        for node in job_nodes(self._coordinator, driver):
+            data = node.model_dump(mode="json")
+            silent = data["last_seen_s"]
+            if self._is_new((driver.name, node.name), data | {"last_seen_s": None if silent is None else silent // 5}):
+                fresh.append(data)
+        if fresh:
+            self._coordinator.broadcast.tell(Item("nodes", driver.name, {"nodes": fresh}))
+
+    def _is_new(self, key: tuple[str, str], data: dict[str, Any]) -> bool:
+        text = json.dumps(data, sort_keys=True)
+        if self._told.get(key) == text:
+            return False
+        self._told[key] = text
+        return True

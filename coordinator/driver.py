@@ -1,0 +1,323 @@
+"""One job's pump: takes events, journals them, feeds the hub, carries out what follows.
+
+    tell(event) ── queue ── batch ── append + commit ── feed in a thread ── answer ── project (versions, notes, snapshot)
+
+Events that arrive while one batch is on the disk form the next: that is the group commit. The order of the journal is
+the order of feeding. Nothing is answered before its event is durable, and nothing is fed that is not; so a crash at any
+point is repaired by `start`, which feeds the journal to the last snapshot again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+
+from coordinator import journal
+from coordinator.crash import crashpoint
+from coordinator.database import Database
+from coordinator.journal import Entry, Fed
+from coordinator.stream import Broadcast, Item
+from shoal.core.errors import Refused, StorageFailed
+from shoal.core.hub import Hub
+from shoal.core.machine import Boot, Effect, Event, Save, Send, Timer, Version, Wake
+from shoal.core.message import Ack, Kind, Ref
+from shoal.core.tree import Layout
+from shoal.runtime.store import FileBodies
+from shoal.spec import JobSpec
+from shoal.wire import payload_layout
+
+log = structlog.get_logger()
+
+BATCH_MAX = 256
+"""Events that share one commit."""
+
+RETRY_S = 2.0
+"""Pause before a write that failed (a full disk) is tried again."""
+
+ENDED = ("done", "stopped")
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a driver shares with all others."""
+
+    database: Database
+    bodies: FileBodies
+    broadcast: Broadcast
+    bells: defaultdict[str, asyncio.Event]
+    """By node: set when something was sent to it, in any job."""
+
+
+class Driver:
+    """The only one that touches a job's hub. `hub` may be read from the event loop between batches."""
+
+    def __init__(self, spec: JobSpec, start: Ref | None, services: Services) -> None:
+        self.spec, self.name, self._services = spec, spec.name, services
+        self._plan = spec.plan(start)
+        self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
+        self.hub = self._new_hub(None)
+        self._seq = 0
+        self._clock_base, self._clock_zero = 0.0, time.monotonic()
+        self._alarm: float | None = None
+        self._queue: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._pins: defaultdict[str, int] = defaultdict(int)
+        self._unprojected: list[Fed] = []
+        self._task: asyncio.Task[None] | None = None
+        self._expected: Layout | None = None  # of updates: fixed from version 0 on
+        self.trouble = ""
+        self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
+
+    def _new_hub(self, state: dict[str, Any] | None) -> Hub:
+        parts = (self._plan, self._algorithm, self._schedule, self._services.bodies)
+        return Hub(*parts) if state is None else Hub.restore(*parts, state)
+
+    # Outside
+
+    def now(self) -> float:
+        """Seconds on the job's clock: it runs while the coordinator does, and never jumps."""
+        return self._clock_base + time.monotonic() - self._clock_zero
+
+    async def start(self) -> None:
+        """Restore the hub from the journal, say `Boot`, and go on."""
+        await self._restore()
+        self._task = asyncio.create_task(self._serve(), name=f"job {self.name}")
+        await self.tell(Boot())
+
+    async def stop(self) -> None:
+        """Finish the batch in hand and let go. Nothing has to be saved: the journal is."""
+        self._queue.put_nowait(None)
+        if self._task is not None:
+            await self._task
+
+    async def tell(self, event: Event) -> Sequence[Effect]:
+        """Journal an event, feed it, and return what followed. Raises `StorageFailed` when it could not be kept."""
+        waiting = _Waiting(event)
+        self._queue.put_nowait(waiting)
+        return await waiting.future
+
+    async def answer(self, event: Event, node: str) -> Ack:
+        """Like `tell`, for an event that is acknowledged to its node."""
+        for effect in await self.tell(event):
+            if isinstance(effect, Send) and effect.to == node and isinstance(effect.body, Ack):
+                return effect.body
+        raise Refused("the hub gave no answer", code="order.none", hint="poll again")
+
+    @property
+    def ended(self) -> bool:
+        return self.hub.phase in ENDED
+
+    def expected(self, kind: Kind) -> Layout | None:
+        """The layout of a body that answers an order of that kind; None where any model will do."""
+        if kind != "train":
+            return None
+        if self._expected is None:
+            self._expected = payload_layout(self.hub.expects(kind))
+        return self._expected
+
+    @contextmanager
+    def pinned(self, digest: str) -> Iterator[None]:
+        """While open, the body of that digest is not cleared away."""
+        self._pins[digest] += 1
+        try:
+            yield
+        finally:
+            self._pins[digest] -= 1
+            if not self._pins[digest]:
+                del self._pins[digest]
+
+    def in_use(self) -> set[str]:
+        """Digests of bodies that the hub, its orders or a request in hand still need."""
+        hub = self.hub
+        digests = {report.body.digest for report in hub.reports if report.body is not None} | set(self._pins)
+        digests |= {m.order.body.digest for m in hub.roster.all() if m.order is not None and m.order.body is not None}
+        return digests | ({hub.model.digest} if hub.model is not None else set())
+
+    # The loop
+
+    async def _serve(self) -> None:
+        while True:
+            batch, ends = await self._gather()
+            if batch:
+                await self._take(batch)
+            if ends:
+                return
+
+    async def _gather(self) -> tuple[list[_Waiting], bool]:
+        """All that waits, or a Timer when the alarm is due; and whether this is the end."""
+        batch: list[_Waiting] = []
+        delay = None if self._alarm is None else max(0.0, self._alarm - self.now())
+        try:
+            first = await asyncio.wait_for(self._queue.get(), delay)
+        except TimeoutError:
+            self._alarm = None
+            return [_Waiting(Timer())], False
+        while first is not None:
+            batch.append(first)
+            if len(batch) == BATCH_MAX or self._queue.empty():
+                return batch, False
+            first = self._queue.get_nowait()
+        return batch, True
+
+    async def _take(self, batch: list[_Waiting]) -> None:
+        """One batch from the queue to the answers."""
+        now, at = self.now(), time.time()
+        entries = [Entry(self._seq + i, now, at, waiting.event) for i, waiting in enumerate(batch, start=1)]
+        try:
+            await self._services.database.write(lambda c: journal.append(c, self.name, entries))
+        except StorageFailed as error:
+            await self._not_kept(batch, error)
+            return
+        self._seq += len(batch)
+        self.trouble = ""
+        crashpoint("driver.journaled")
+        try:
+            fed = await asyncio.to_thread(self._feed, entries)
+        except Exception as error:
+            await self._recover(batch, entries, error)
+            return
+        crashpoint("driver.fed")
+        self._carry(fed)
+        for waiting, one in zip(batch, fed, strict=True):
+            waiting.succeed(one.effects)
+        await self._project(fed)
+
+    async def _not_kept(self, batch: list[_Waiting], error: StorageFailed) -> None:
+        """Nothing was journaled, so nothing has happened: say so, and let the alarm ring again."""
+        self._trouble(error.message)
+        for waiting in batch:
+            waiting.fail(error)
+        if any(isinstance(waiting.event, Timer) for waiting in batch):
+            self._alarm = self.now() + RETRY_S
+
+    def _feed(self, entries: Sequence[Entry]) -> list[Fed]:
+        """In a thread: large reports are folded here."""
+        return [self._feed_one(self.hub, entry) for entry in entries]
+
+    def _feed_one(self, hub: Hub, entry: Entry) -> Fed:
+        ended = hub.phase in ENDED
+        effects = hub.on(entry.event, entry.now)
+        keep = any(isinstance(e, Save) for e in effects) or (hub.phase in ENDED and not ended)
+        return Fed(entry, effects, hub.state() if keep else None)
+
+    def _carry(self, fed: Sequence[Fed]) -> None:
+        """Ring the bells, set the alarm."""
+        for one in fed:
+            for effect in one.effects:
+                if isinstance(effect, Send):
+                    self._services.bells[effect.to].set()
+                elif isinstance(effect, Wake):
+                    self._alarm = effect.at
+        if self.ended:
+            self._alarm = None
+
+    async def _project(self, fed: Sequence[Fed]) -> None:
+        """Write down what people read. If the disk refuses, it is written with the next batch."""
+        self._unprojected += fed
+        mine = list(self._unprojected)
+        try:
+            items = await self._services.database.write(lambda c: journal.project(c, self.name, mine))
+        except StorageFailed as error:
+            self._trouble(error.message)
+            return
+        crashpoint("driver.projected")
+        self._unprojected.clear()
+        self.closed += [e.what for one in mine for e in one.effects if isinstance(e, Save) and isinstance(e.what, Version)]
+        for item in items:
+            self._services.broadcast.tell(item)
+        if any(one.state is not None or _notes(one) for one in fed):
+            self._services.broadcast.tell(Item("job", self.name, {}))
+
+    # Repair
+
+    async def _restore(self) -> None:
+        """Rebuild the hub: last snapshot, then the events since; their effects are projected, but not sent."""
+        state, now, entries, self._seq = await self._services.database.write(lambda c: journal.load(c, self.name))
+        self._clock_base, self._clock_zero = now, time.monotonic()
+        hub = self._new_hub(state)
+        fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
+        self.hub = hub
+        self._unprojected.clear()
+        self._carry(fed)
+        if fed:
+            await self._project(fed)
+            log.info("replayed", job=self.name, events=len(fed), version=hub.version)
+
+    async def _recover(self, batch: list[_Waiting], entries: Sequence[Entry], error: Exception) -> None:
+        """Feeding failed half-way, so the hub's state cannot be trusted: rebuild it from the journal.
+
+        A full disk is waited for. An event that fails again when it is replayed is set aside, named and noted.
+        """
+        log.error("an event broke the hub; rebuilding", job=self.name, error=repr(error), exc_info=error)
+        self._trouble(str(error))
+        sorry = StorageFailed(f"the job is being restored after: {error}", hint="send again in a moment")
+        for waiting in batch:
+            waiting.fail(error if isinstance(error, StorageFailed) else sorry)
+        while True:
+            try:
+                await self._restore()
+                return
+            except StorageFailed as failure:
+                self._trouble(failure.message)
+                await asyncio.sleep(RETRY_S)
+            except Exception as failure:
+                await self._set_aside_poison(failure)
+
+    async def _set_aside_poison(self, failure: Exception) -> None:
+        """Find the first event that breaks the hub, and take it out of the history."""
+        state, _, entries, _ = await self._services.database.write(lambda c: journal.load(c, self.name))
+        hub = self._new_hub(state)
+        for entry in entries:
+            try:
+                await asyncio.to_thread(self._feed_one, hub, entry)
+            except Exception:
+                await self._services.database.write(partial(journal.set_aside, job=self.name, seq=entry.seq))
+                kind, node = type(entry.event).__name__, getattr(entry.event, "node", "")
+                text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {failure}"
+                log.error("event set aside", job=self.name, seq=entry.seq, error=repr(failure))
+                await self.remark("warning", text, node)
+                return
+
+    def _trouble(self, text: str) -> None:
+        self.trouble = text
+        log.error("job in trouble", job=self.name, error=text)
+
+    async def remark(self, kind: str, text: str, node: str = "") -> None:
+        """A note that follows from no event."""
+        data = {"version": self.hub.version, "kind": kind, "node": node or None, "text": text}
+        await self.publish("note", data)
+
+    async def publish(self, topic: str, data: dict[str, Any]) -> None:
+        """Put something into the feed, and tell the browsers."""
+        for item in await self._services.database.write(lambda c: journal.tell_aside(c, self.name, topic, data)):
+            self._services.broadcast.tell(item)
+
+
+def _notes(fed: Fed) -> bool:
+    return any(not isinstance(effect, Send | Wake) for effect in fed.effects)
+
+
+class _Waiting:
+    """An event on its way, and who waits for what follows."""
+
+    __slots__ = ("event", "future")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.future: asyncio.Future[Sequence[Effect]] = asyncio.get_running_loop().create_future()
+
+    def succeed(self, effects: Sequence[Effect]) -> None:
+        if not self.future.done():
+            self.future.set_result(effects)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # a timer's failure is nobody's: do not warn

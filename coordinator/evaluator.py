@@ -1,0 +1,90 @@
+"""The held-out evaluation: every version, on data that no node has, if the job asks for it.
+
+It runs in one thread beside everything else and decides nothing. When it falls behind, versions in between are skipped;
+the newest is always measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from shoal import wire
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import InvalidJob
+from shoal.core.learner import Learner
+from shoal.core.message import Bodies, Ref
+from shoal.spec import JobSpec
+
+log = structlog.get_logger()
+
+Tell = Callable[[str, int, dict[str, Any]], Awaitable[None]]
+
+
+class Evaluator:
+    """`tell(job, number, metrics)` is called on the event loop with names "held_out/…"."""
+
+    def __init__(self, bodies: Bodies, tell: Tell) -> None:
+        self._bodies, self._tell = bodies, tell
+        self._learners: dict[str, Learner] = {}
+        self._next: dict[str, tuple[JobSpec, int, Ref]] = {}
+        self._running = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def check(self, spec: JobSpec) -> None:
+        """Load the job's learner now. Raises `InvalidJob` or `LearnerFailed` before the job begins."""
+        self._learner(spec)
+
+    def _learner(self, spec: JobSpec) -> Learner:
+        if spec.name not in self._learners:
+            assert spec.held_out is not None
+            if ".py:" in spec.held_out.learner:
+                raise InvalidJob(
+                    "held_out.learner must be package.module:name",
+                    hint="code never travels: install it with the coordinator and name its module",
+                )
+            from shoal.learn.loading import load_learner  # brings torch, which most coordinators never need
+
+            options = {name: str(value) for name, value in spec.held_out.options.items()}
+            self._learners[spec.name] = load_learner(spec.held_out.learner, options)
+        return self._learners[spec.name]
+
+    def add(self, spec: JobSpec, number: int, model: Ref) -> None:
+        """Measure that version soon."""
+        if spec.held_out is None:
+            return
+        self._next[spec.name] = (spec, number, model)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work(), name="held-out evaluation")
+
+    def busy(self, job: str) -> bool:
+        """Whether a measurement of that job is still to come."""
+        return job in self._next or job == self._running
+
+    async def _work(self) -> None:
+        while self._next:
+            name = next(iter(self._next))
+            spec, number, model = self._next.pop(name)
+            self._running = name
+            try:
+                metrics = await asyncio.to_thread(self._measure, spec, model)
+                await self._tell(name, number, metrics)
+            except Exception as error:  # people's code; the job goes on without
+                log.error("held-out evaluation failed", job=name, version=number, error=repr(error), exc_info=error)
+            finally:
+                self._running = ""
+
+    def _measure(self, spec: JobSpec, model: Ref) -> dict[str, Any]:
+        learner = self._learner(spec)
+        learner.load(tree_slot(self._bodies.get(model), "model"))
+        found = learner.evaluate()
+        metrics: dict[str, Any] = wire.plain({n.replace("eval/", "held_out/", 1): v for n, v in found.items()})
+        return metrics
+
+    def stop(self) -> None:
+        self._next.clear()
+        if self._task is not None:
+            self._task.cancel()

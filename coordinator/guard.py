@@ -1,0 +1,84 @@
+"""The outermost layer: what a request may be at all, decided before authentication and before anything is parsed.
+
+It reads no body. A body must announce its length; one that is too long for its path, or compressed, is answered at once
+and the connection closed. (Receipt deadlines, which must see the socket, are in `coordinator.protocol`.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from coordinator import problems
+from coordinator.settings import Settings
+from shoal.wire import HEAD_BYTES_MAX, INLINE_BYTES_MAX
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+_BODIES = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
+_FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures)")
+_CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+_DOCS = ("/docs", "/redoc")
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"content-security-policy", _CSP),
+]
+
+
+class Guard:
+    """An ASGI middleware around the whole application."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self.app, self.settings = app, settings
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            for message in problems.raw(*refusal, scope["path"]):
+                await send(message)
+            return
+        await self.app(scope, receive, _with_headers(send, scope["path"]))
+
+    def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str, str, str] | None:
+        """(status, detail, code, hint) of the answer to a request that goes no further."""
+        headers = dict(scope["headers"])
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            return 415, "compressed bodies are not accepted", "body.encoding", "send the body as it is"
+        if b"transfer-encoding" in headers:
+            return 411, "the body's length must be announced", "body.length-required", "send a Content-Length header"
+        try:
+            length = int(headers.get(b"content-length", b"0"))
+        except ValueError:
+            return 400, "Content-Length is no number", "body.length", "send the body's length in bytes"
+        limit = self._limit(scope["path"])
+        if not 0 <= length <= limit:
+            hint = "raise body_bytes_max of the coordinator" if limit == self.settings.body_bytes_max else "send less"
+            return 413, f"a body of {length} bytes; at most {limit} here", "body.too-large", hint
+        return None
+
+    def _limit(self, path: str) -> int:
+        if _BODIES.fullmatch(path):
+            return self.settings.body_bytes_max
+        if _FRAMES.fullmatch(path):
+            return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
+        return self.settings.json_bytes_max
+
+
+def _with_headers(send: Send, path: str) -> Send:
+    """Add the headers that make a browser careful. The API's own documentation loads its script from elsewhere."""
+    headers = HEADERS[:2] if path.startswith(_DOCS) else HEADERS
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *headers]
+        await send(message)
+
+    return sending

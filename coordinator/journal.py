@@ -1,0 +1,165 @@
+"""The journal of a job: its events, its snapshots, and what people are told of them.
+
+`append` comes first: an event is fed to the hub when it is committed, never before. `project` writes what follows from
+an event for people (versions, notes, metrics) and the snapshot; all its rows are keyed by the event, so that a crash
+between the two is repaired by projecting again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from coordinator.crash import crashpoint
+from coordinator.stream import Item
+from coordinator.tables import events, feed, snapshots, versions
+from shoal import wire
+from shoal.core.machine import Effect, Event, Measured, Note, Save, Version
+
+SNAPSHOTS_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event in the journal. `now` is on the hub's clock, `at` on the wall's."""
+
+    seq: int
+    now: float
+    at: float
+    event: Event
+
+
+@dataclass(frozen=True)
+class Fed:
+    """An event that the hub has taken: what followed, and the hub's state if this is a moment to keep it."""
+
+    entry: Entry
+    effects: Sequence[Effect]
+    state: dict[str, Any] | None
+
+
+def append(connection: Connection, job: str, entries: Sequence[Entry]) -> None:
+    """Write events down. They count from the commit on."""
+    rows = [
+        {"job": job, "seq": e.seq, "now": e.now, "at": e.at, "event": wire.to_json(e.event), "aside": False}
+        for e in entries
+    ]
+    connection.execute(events.insert(), rows)
+    crashpoint("journal.append")
+
+
+def load(connection: Connection, job: str) -> tuple[dict[str, Any] | None, float, list[Entry], int]:
+    """(state, its time, later events, last sequence number) from which a hub is restored."""
+    snapshot = connection.execute(
+        select(snapshots).where(snapshots.c.job == job).order_by(snapshots.c.seq.desc()).limit(1)
+    ).first()
+    seq, now = (snapshot.seq, snapshot.now) if snapshot else (0, 0.0)
+    later = select(events).where(events.c.job == job, events.c.seq > seq).order_by(events.c.seq)
+    rows = connection.execute(later).all()
+    entries = [Entry(row.seq, row.now, row.at, wire.from_json(row.event)) for row in rows if not row.aside]
+    last = max([seq, *(row.seq for row in rows)])
+    return (snapshot.state if snapshot else None), max([now, *(e.now for e in entries)]), entries, last
+
+
+def set_aside(connection: Connection, job: str, seq: int) -> None:
+    """An event that breaks the hub each time is kept, but not fed again."""
+    connection.execute(update(events).where(events.c.job == job, events.c.seq == seq).values(aside=True))
+
+
+def project(connection: Connection, job: str, fed: Sequence[Fed]) -> list[Item]:
+    """Write down what followed from events; returns what browsers should be told, once it is committed."""
+    items: list[Item] = []
+    for one in fed:
+        for part, effect in enumerate(one.effects):
+            items += _project_effect(connection, job, one.entry, part, effect)
+        if one.state is not None:
+            _snapshot(connection, job, one.entry, one.state)
+    crashpoint("journal.project")
+    return items
+
+
+def _project_effect(connection: Connection, job: str, entry: Entry, part: int, effect: Effect) -> list[Item]:
+    match effect:
+        case Save(what=Version() as version):
+            _keep_version(connection, job, entry, version)
+            return _tell(connection, job, entry, part, "version", {"number": version.number})
+        case Measured():
+            metrics = wire.plain(effect.metrics)
+            merge_metrics(connection, job, effect.number, metrics)
+            return _tell(connection, job, entry, part, "metrics", {"number": effect.number, "metrics": metrics})
+        case Note():
+            data = {"version": effect.version, "kind": effect.kind, "node": effect.node or None, "text": effect.text}
+            return _tell(connection, job, entry, part, "note", data)
+    return []
+
+
+def _keep_version(connection: Connection, job: str, entry: Entry, version: Version) -> None:
+    reports = [[node, list(order), weight, digest] for node, order, weight, digest in version.reports]
+    row = {
+        "job": job,
+        "number": version.number,
+        "seq": entry.seq,
+        "digest": version.model.digest,
+        "nbytes": version.model.nbytes,
+        "why": version.why,
+        "opened": version.opened,
+        "closed": version.closed,
+        "closed_at": entry.at,
+        "weight": version.weight,
+        "asked": version.asked,
+        "reports": reports,
+        "metrics": {},
+    }
+    connection.execute(insert(versions).values(row).on_conflict_do_nothing())
+
+
+def merge_metrics(connection: Connection, job: str, number: int, metrics: dict[str, Any]) -> None:
+    """Add metrics to those known of a version; newer values win."""
+    here = (versions.c.job == job) & (versions.c.number == number)
+    known = connection.execute(select(versions.c.metrics).where(here)).scalar()
+    if known is not None:
+        connection.execute(update(versions).where(here).values(metrics={**known, **metrics}))
+
+
+def _tell(
+    connection: Connection, job: str, entry: Entry, part: int, topic: str, data: dict[str, Any]
+) -> list[Item]:
+    """A row of the feed; nothing when it is there already."""
+    row = {"job": job, "seq": entry.seq, "part": part, "at": entry.at, "topic": topic, "data": data}
+    statement = insert(feed).values(row).on_conflict_do_nothing().returning(feed.c.id)
+    number = connection.execute(statement).scalar()
+    return [Item(topic, job, {"at": entry.at, **data}, number)] if number is not None else []
+
+
+def tell_aside(connection: Connection, job: str, topic: str, data: dict[str, Any]) -> list[Item]:
+    """A row of the feed that follows from no event of the journal (a held-out evaluation, a refusal)."""
+    least = connection.execute(select(func.min(feed.c.seq)).where(feed.c.job == job)).scalar() or 0
+    entry = Entry(min(least, 0) - 1, 0.0, time.time(), None)  # type: ignore[arg-type]
+    return _tell(connection, job, entry, 0, topic, data)
+
+
+def _snapshot(connection: Connection, job: str, entry: Entry, state: dict[str, Any]) -> None:
+    """Keep the state, and trim what two snapshots make superfluous."""
+    row = {"job": job, "seq": entry.seq, "now": entry.now, "state": state}
+    connection.execute(insert(snapshots).values(row).on_conflict_do_nothing())
+    crashpoint("journal.snapshot")
+    kept = connection.execute(
+        select(snapshots.c.seq).where(snapshots.c.job == job).order_by(snapshots.c.seq.desc()).limit(SNAPSHOTS_KEPT)
+    ).scalars()
+    oldest = min(kept)
+    connection.execute(delete(snapshots).where(snapshots.c.job == job, snapshots.c.seq < oldest))
+    connection.execute(delete(events).where(events.c.job == job, events.c.seq <= oldest, ~events.c.aside))
+
+
+def trim_feed(connection: Connection, job: str, kept: int) -> None:
+    """Forget all but the newest notes. Versions and their metrics are kept in their own table."""
+    newest = connection.execute(
+        select(feed.c.id).where(feed.c.job == job).order_by(feed.c.id.desc()).offset(kept).limit(1)
+    ).scalar()
+    if newest is not None:
+        connection.execute(delete(feed).where(feed.c.job == job, feed.c.id <= newest))

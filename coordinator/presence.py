@@ -1,0 +1,105 @@
+"""What is known of nodes while this process runs: signs of life, progress, the last thing that each did."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.core.message import OrderId
+from shoal.core.roster import Leases
+
+
+@dataclass
+class Doing:
+    """A node's part in one job, as people see it. Nothing here decides anything."""
+
+    progress: float | None = None
+    order: OrderId | None = None
+    asked_at: float | None = None  # monotonic
+    seconds: float | None = None
+    reports: int = 0
+    weight: float | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    last_error: str | None = None
+    failures: int = 0
+
+    def begin(self, order: OrderId) -> None:
+        """The node was sent that order (perhaps again)."""
+        if self.order != order:
+            self.order, self.progress, self.asked_at = order, 0.0, time.monotonic()
+
+    def finish(self, weight: float | None, metrics: dict[str, Any]) -> None:
+        """Its report was counted."""
+        if self.asked_at is not None:
+            self.seconds = time.monotonic() - self.asked_at
+        self.order, self.progress = None, None
+        self.reports += 1
+        self.metrics = self.metrics | metrics
+        self.weight = self.weight if weight is None else weight
+
+    def fail(self, error: str) -> None:
+        """Its order failed, or its report was refused."""
+        self.order, self.progress = None, None
+        self.failures += 1
+        self.last_error = error
+
+
+class Presence:
+    """All nodes. Times are this process's monotonic clock, in seconds."""
+
+    def __init__(self, lease_s: float) -> None:
+        self.leases = Leases(lease_s)
+        self.lease_s = lease_s
+        self.info: dict[str, dict[str, Any]] = {}
+        self.joined_at: dict[str, float] = {}
+        self.doing: defaultdict[tuple[str, str], Doing] = defaultdict(Doing)
+        self._last: dict[str, float] = {}
+        self._open: defaultdict[str, int] = defaultdict(int)
+        self.changed: set[str] = set()
+
+    def heard(self, node: str) -> None:
+        """A sign of life."""
+        now = time.monotonic()
+        self.leases.heard(node, now)
+        self._last[node] = now
+        self.changed.add(node)
+
+    @contextmanager
+    def listening(self, node: str) -> Iterator[None]:
+        """While a node's poll is open, it is there."""
+        self.heard(node)
+        self._open[node] += 1
+        try:
+            yield
+        finally:
+            self._open[node] -= 1
+            self.heard(node)
+
+    def expired(self) -> list[str]:
+        """Nodes that have become silent; each is named once."""
+        now = time.monotonic()
+        for node, polls in self._open.items():
+            if polls:
+                self.leases.heard(node, now)
+                self._last[node] = now
+        return self.leases.expired(now)
+
+    def silent_s(self, node: str) -> float | None:
+        """Seconds since the last sign of life; None when there was none in this process."""
+        if self._open.get(node):
+            return 0.0
+        return time.monotonic() - self._last[node] if node in self._last else None
+
+    def is_stale(self, node: str) -> bool:
+        """Silent for more than half of its lease."""
+        silent = self.silent_s(node)
+        return silent is None or silent > self.lease_s / 2
+
+    def forget(self, node: str) -> None:
+        self.leases.forget(node)
+        self._last.pop(node, None)
+        self.info.pop(node, None)

@@ -1,0 +1,116 @@
+"""Errors as RFC 9457 problems: what went wrong (`detail`), for programs (`code`), and what to do (`hint`)."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(BaseModel):
+    """The body of every answer of 400 and above."""
+
+    type: str = Field("about:blank", examples=["about:blank"])
+    title: str = Field(examples=["Unprocessable Content"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["fc1.weight[3] is not finite"])
+    code: str = Field(examples=["payload.not-finite"])
+    hint: str = Field("", examples=["the training diverged: lower the learning rate, or clip"])
+    instance: str = Field("", examples=["/api/v1/jobs/digits/reports"])
+
+
+_STATUS: dict[str, int] = {
+    "auth.missing": 401,
+    "auth.refused": 401,
+    "token.invalid": 401,
+    "auth.forbidden": 403,
+    "job.unknown": 404,
+    "node.unknown": 404,
+    "model.unknown": 404,
+    "body.unknown": 404,
+    "model.gone": 410,
+    "job.exists": 409,
+    "job.ended": 409,
+    "node.exists": 409,
+    "order.foreign": 409,
+    "order.none": 409,
+    "body.missing": 409,
+    "body.length-required": 411,
+    "body.too-large": 413,
+    "payload.too-large": 413,
+    "body.encoding": 415,
+    "upload.range": 416,
+    "protocol.unknown": 426,
+    "storage.full": 507,
+}
+_CLASSES: tuple[tuple[type[ShoalError], int], ...] = (
+    (InvalidPayload, 422),
+    (InvalidJob, 422),
+    (NotAllowed, 401),
+    (Refused, 409),
+    (StorageFailed, 503),
+)
+RETRY_AFTER_S = {503: 2, 507: 10}
+
+
+def status_of(error: ShoalError) -> int:
+    """The HTTP status that says whose fault it is."""
+    return _STATUS.get(error.code) or next((status for kind, status in _CLASSES if isinstance(error, kind)), 500)
+
+
+def problem(status: int, detail: str, code: str, hint: str = "", instance: str = "") -> Response:
+    """A problem as a response."""
+    title = HTTPStatus(status).phrase
+    body = Problem(title=title, status=status, detail=detail, code=code, hint=hint, instance=instance)
+    headers = {"retry-after": str(RETRY_AFTER_S[status])} if status in RETRY_AFTER_S else {}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Response(body.model_dump_json(), status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Turn every exception that a route may raise into a problem."""
+
+    async def shoal_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ShoalError)
+        return problem(status_of(error), error.message, error.code, error.hint, request.url.path)
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = {404: "path.unknown", 405: "method.unknown"}.get(error.status_code, f"http.{error.status_code}")
+        return problem(error.status_code, str(error.detail), code, "see /docs", request.url.path)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first: dict[str, Any] = dict(error.errors()[0])
+        where = ".".join(str(part) for part in first["loc"])
+        return problem(422, f"{where}: {first['msg']}", "request.invalid", "see /docs", request.url.path)
+
+    app.add_exception_handler(ShoalError, shoal_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, invalid)
+
+
+def raw(status: int, detail: str, code: str, hint: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A problem as the two ASGI messages of a response that closes the connection."""
+    body = json.dumps(
+        Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, code=code, hint=hint, instance=path)
+        .model_dump()
+    ).encode()
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    start = {"type": "http.response.start", "status": status, "headers": headers}
+    return start, {"type": "http.response.body", "body": body}

@@ -1,0 +1,165 @@
+"""uvicorn's HTTP/1.1 with two things that only the socket can know: how many bytes crossed, and how slowly they come.
+
+**Bytes.** Everything that a connection reads or writes belongs to the request that is open on it, head and body, from
+the first byte received to the last byte sent. Routes say what a request was for (`Exchange.label`). Below TLS the
+count would be higher; this is the plain text.
+
+**Receipt deadlines.** uvicorn restarts its only timer at each byte, so a client that sends one byte a second holds a
+connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have come
+at `body_bytes_per_s_min` on average. Seconds are counted as ticks of our own loop, and not while reading is paused: a
+server that stalls must not blame its clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from coordinator.ledger import Ledger
+    from coordinator.settings import Settings
+
+TICK_S = 1.0
+SCOPE_KEY = "shoal.exchange"
+
+
+class Label(NamedTuple):
+    """What a request was for. Version -1: outside any round."""
+
+    job: str = ""
+    version: int = -1
+    node: str = ""
+    kind: str = "other"
+
+
+@dataclass
+class Exchange:
+    """The bytes of one request and its response."""
+
+    label: Label = Label()
+    up: int = 0
+    up_body: int = 0
+    down: int = 0
+    down_head: int = 0
+    closed: bool = False
+    gone: Callable[[], None] | None = None
+    """Called when the other side hangs up before it was answered."""
+
+
+class _CountingTransport:
+    """A transport that tells the protocol what is written; everything else goes to the real one."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: MeteredProtocol) -> None:
+        self._transport, self._protocol = transport, protocol
+
+    def write(self, data: Any) -> None:
+        self._protocol.wrote(len(data))
+        self._transport.write(data)
+
+    def writelines(self, pieces: Any) -> None:
+        self.write(b"".join(pieces))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class MeteredProtocol(HttpToolsProtocol):
+    """One connection. Subclasses carry the ledger and the settings (`bind`)."""
+
+    ledger: Ledger
+    settings: Settings
+
+    @classmethod
+    def bind(cls, ledger: Ledger, settings: Settings) -> type[MeteredProtocol]:
+        """The class that uvicorn is given."""
+        return type("BoundProtocol", (cls,), {"ledger": ledger, "settings": settings})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.exchange = Exchange()
+        self._ticks, self._received, self._has_head = 0, 0, False
+        self._watch: asyncio.TimerHandle | None = None
+        super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
+        self._start_watching()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watching()
+        self.exchange.closed = True
+        if self.exchange.gone is not None:
+            self.exchange.gone()
+        self._settle()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self.exchange.up += len(data)
+        if self._watch is None and self._between_requests():
+            self._start_watching()
+        self._received += len(data)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._has_head = False
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[SCOPE_KEY] = self.exchange
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        self._ticks, self._received = 0, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self.exchange.up_body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_watching()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._settle()
+        super().on_response_complete()
+
+    def wrote(self, count: int) -> None:
+        """The transport has taken `count` bytes. The first write of a response is its head."""
+        if self.exchange.down == 0:
+            self.exchange.down_head = count
+        self.exchange.down += count
+
+    def _settle(self) -> None:
+        """Book the exchange, and begin the next one."""
+        done = self.exchange
+        if done.up or done.down:
+            self.ledger.book(done)
+        self.exchange = Exchange()
+
+    def _between_requests(self) -> bool:
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn's annotation says
+        return cycle is None or not cycle.more_body
+
+    def _start_watching(self) -> None:
+        self._ticks, self._received, self._has_head = 0, 0, False
+        self._watch = self.loop.call_later(TICK_S, self._tick)
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _tick(self) -> None:
+        self._watch = self.loop.call_later(TICK_S, self._tick)
+        if self.flow.read_paused:
+            return
+        self._ticks += 1
+        if self._is_too_slow():
+            self._stop_watching()
+            self.transport.close()
+
+    def _is_too_slow(self) -> bool:
+        if not self._has_head:
+            return self._ticks >= self.settings.head_receipt_s
+        late = self._ticks - self.settings.body_grace_s
+        return late >= 0 and self._received < self.settings.body_bytes_per_s_min * self._ticks

@@ -1,0 +1,201 @@
+"""Models and updates by content hash: uploads that resume, downloads with ranges."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, MutableMapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from sqlalchemy import select
+from starlette.requests import ClientDisconnect
+
+from coordinator import views
+from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
+from coordinator.driver import Driver
+from coordinator.service import Coordinator
+from coordinator.tables import versions
+from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
+from shoal.core.message import Order, Ref
+
+router = APIRouter()
+
+PIECE_BYTES = 512 * 1024
+"""Read and sent at once: large enough to be fast, small enough for a thousand downloads."""
+
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hexadecimal")]
+SAFETENSORS = "application/vnd.safetensors"
+UPLOAD: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
+}
+DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A safetensors file", "content": {SAFETENSORS: {}}},
+    206: {"description": "A part of it"},
+    304: {"description": "You have it"},
+}
+
+
+class FileResponse(Response):
+    """A file in large pieces, whole or in part; immutable, since its name is its hash."""
+
+    def __init__(self, path: os.PathLike[str], ref: Ref, request: Request) -> None:
+        self._path, self._start, self._stop = path, 0, ref.nbytes
+        headers = {
+            "etag": f'"sha256:{ref.digest}"',
+            "accept-ranges": "bytes",
+            "cache-control": "private, max-age=31536000, immutable",
+        }
+        status = 200
+        part = _range(request.headers.get("range"), ref.nbytes)
+        if request.headers.get("if-none-match") == headers["etag"]:
+            status, self._stop = 304, 0
+        elif part is not None and request.headers.get("if-range", headers["etag"]) == headers["etag"]:
+            status, (self._start, self._stop) = 206, part
+            headers["content-range"] = f"bytes {self._start}-{self._stop - 1}/{ref.nbytes}"
+        super().__init__(None, status, headers, SAFETENSORS)
+        if status != 304:
+            self.headers["content-length"] = str(self._stop - self._start)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] == "HEAD" or self.status_code == 304:
+            await send({"type": "http.response.body", "body": b""})
+            return
+        with open(self._path, "rb") as file:  # noqa: ASYNC230 - from the page cache, in pieces
+            place = self._start
+            while place < self._stop:
+                piece = os.pread(file.fileno(), min(PIECE_BYTES, self._stop - place), place)
+                place += len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": place < self._stop})
+
+
+def _range(text: str | None, nbytes: int) -> tuple[int, int] | None:
+    """[start, stop) of a single range; None for what is better answered with the whole. Raises for one outside."""
+    found = re.fullmatch(r"bytes=(\d{1,18})-(\d{0,18})", text or "")
+    if found is None:
+        return None
+    start, stop = int(found[1]), min(int(found[2]) + 1 if found[2] else nbytes, nbytes)
+    if start >= stop:
+        raise Refused(f"a file of {nbytes} bytes has no part {text}", code="upload.range", hint="ask with HEAD first")
+    return start, stop
+
+
+def _standing(coordinator: Coordinator, driver: Driver, node: str) -> Order:
+    member = driver.hub.roster.get(node)
+    if member is None or member.order is None:
+        raise Refused(
+            f"no order stands for {node}", code="order.none", hint="poll for an order; an upload belongs to one"
+        )
+    return member.order
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    try:
+        async for piece in request.stream():
+            yield piece
+    except ClientDisconnect:
+        raise Unreachable("the connection broke during the upload", hint="go on from Upload-Offset") from None
+
+
+def _extent(request: Request) -> tuple[int, int]:
+    """(start, total) that the request's headers announce."""
+    length = int(request.headers.get("content-length", "0"))
+    text = request.headers.get("content-range")
+    if text is None:
+        return 0, length
+    found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", text)
+    if found is None or int(found[2]) + 1 != int(found[3]) or int(found[1]) + length != int(found[3]):
+        raise Refused(f"Content-Range {text[:60]!r}", code="upload.range", hint="send everything from an offset on")
+    return int(found[1]), int(found[3])
+
+
+@router.put("/jobs/{job}/bodies/{digest}", tags=["node"], responses={201: {"model": views.Body}}, openapi_extra=UPLOAD)
+async def upload(
+    job: str, digest: Digest, request: Request, response: Response, node: Node, coordinator: Coord
+) -> views.Body:
+    """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off."""
+    driver = coordinator.driver(job)
+    order = _standing(coordinator, driver, node)
+    label(request, job, order.version, node, "body")
+    start, total = _extent(request)
+    if total < 1:
+        raise InvalidPayload("an empty body", code="payload.short")
+    if not coordinator.bodies.has(digest):
+        response.status_code = 201
+        expected = driver.expected(order.kind)
+        with driver.pinned(digest):
+            try:
+                await coordinator.uploads.take(node, Ref(digest, total), start, expected, _pieces(request))
+            except InvalidPayload as error:
+                coordinator.presence.doing[job, node].fail(error.message)
+                await driver.remark("refusal", f"{node}: {error.message}", node)
+                raise
+    coordinator.presence.heard(node)
+    return views.Body(digest=digest, bytes=total)
+
+
+@router.head("/jobs/{job}/bodies/{digest}", tags=["node"], response_class=Response)
+async def uploaded(job: str, digest: Digest, request: Request, node: Node, coordinator: Coord) -> Response:
+    """Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is."""
+    label(request, job, coordinator.driver(job).hub.version, node, "body")
+    size = coordinator.bodies.size(digest)
+    if size is not None:
+        return Response(status_code=200, headers={"content-length": str(size)})
+    offset = coordinator.bodies.offset(node, digest)
+    return Response(status_code=404, headers={"upload-offset": str(offset)})
+
+
+@router.get("/jobs/{job}/bodies/{digest}", tags=["node"], responses=DOWNLOAD, response_class=Response)
+async def download(job: str, digest: Digest, request: Request, coordinator: Coord) -> Response:
+    """A body. Nodes get what their order names; people who may read get models. Nobody gets another node's update."""
+    driver = coordinator.record(job).driver
+    who = principal_of(request)
+    if who is not None and who.role == "node":
+        order = _standing(coordinator, coordinator.driver(job), who.name)
+        if order.body is None or order.body.digest != digest:
+            raise NotAllowed("your order does not name this body", code="auth.forbidden", hint="poll for your order")
+        label(request, job, order.version, who.name, "model")
+        return _file(coordinator, request, order.body)
+    if who is None and not coordinator.settings.reading_is_open:
+        raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
+    label(request, job, -1, "", "export")
+    model = driver.hub.model if driver is not None else None
+    if model is not None and model.digest == digest:
+        return _file(coordinator, request, model)
+    query = select(versions.c.nbytes).where(versions.c.job == job, versions.c.digest == digest)
+    async with coordinator.database.reader.connect() as connection:
+        nbytes = (await connection.execute(query)).scalar()
+    if nbytes is None:
+        raise Refused("no model of this job has that hash", code="body.unknown", hint="see GET …/versions")
+    return _file(coordinator, request, Ref(digest, nbytes))
+
+
+def _file(coordinator: Coordinator, request: Request, ref: Ref) -> Response:
+    if not coordinator.bodies.has(ref.digest):
+        raise Refused(
+            "this model is no longer kept", code="model.gone", hint="raise models_kept of the coordinator; see GET …/versions"
+        )
+    return FileResponse(coordinator.bodies.path(ref.digest), ref, request)
+
+
+@router.get("/jobs/{job}/models/{number}", tags=["jobs"], responses=DOWNLOAD, response_class=Response)
+async def model(job: str, number: int, request: Request, _: Reader, coordinator: Coord) -> Response:
+    """The model of a version, as a safetensors file."""
+    coordinator.record(job)
+    row = await coordinator.version_row(job, number)
+    label(request, job, -1, "", "export")
+    return _file(coordinator, request, Ref(row.digest, row.nbytes))
+
+
+@router.put("/bodies/{digest}", tags=["jobs"], responses={201: {"model": views.Body}}, openapi_extra=UPLOAD)
+async def upload_model(
+    digest: Digest, request: Request, response: Response, who: Operator, coordinator: Coord
+) -> views.Body:
+    """Upload an initial model, to be named as `start_model` of a new job."""
+    label(request, kind="start")
+    start, total = _extent(request)
+    if not coordinator.bodies.has(digest):
+        response.status_code = 201
+        await coordinator.uploads.take("operator", Ref(digest, total), start, None, _pieces(request))
+    return views.Body(digest=digest, bytes=total)

@@ -1,0 +1,73 @@
+"""For machines that watch: alive, ready, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from coordinator import describe
+from coordinator.access import Coord, Reader, coordinator_of, label
+from coordinator.problems import problem
+from coordinator.service import Coordinator
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def healthz(request: Request) -> dict[str, str]:
+    """The process answers."""
+    label(request, kind="health")
+    return {"status": "ok"}
+
+
+@router.get("/readyz", responses={503: {"description": "Not ready: why"}})
+async def readyz(request: Request) -> Response:
+    """Every job is restored, and the last write of each succeeded."""
+    label(request, kind="health")
+    coordinator = coordinator_of(request)
+    trouble = [f"{d.name}: {d.trouble}" for d in coordinator.drivers() if d.trouble]
+    if not coordinator.ready or trouble:
+        detail = "; ".join(trouble) or "still starting, or stopping"
+        return problem(503, detail, "not-ready", "see the coordinator's log", "/readyz")
+    return Response('{"status":"ready"}', media_type="application/json")
+
+
+class _Collector:
+    """Numbers taken when they are asked for. No label holds a node's name: there may be thousands."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus reads."""
+        coordinator = self._coordinator
+        nodes = GaugeMetricFamily("shoal_nodes", "Nodes by state", labels=["state"])
+        states = [node.state for node in describe.nodes(coordinator)]
+        for state in ("online", "training", "stale", "gone"):
+            nodes.add_metric([state], states.count(state))
+        yield nodes
+        version = GaugeMetricFamily("shoal_job_version", "Versions closed", labels=["job"])
+        members = GaugeMetricFamily("shoal_job_nodes", "Members that give signs of life", labels=["job"])
+        trouble = GaugeMetricFamily("shoal_job_trouble", "1 while a job cannot be written", labels=["job"])
+        for driver in coordinator.drivers():
+            version.add_metric([driver.name], driver.hub.version)
+            members.add_metric([driver.name], len(driver.hub.roster.here()))
+            trouble.add_metric([driver.name], int(bool(driver.trouble)))
+        yield from (version, members, trouble)
+        wire = CounterMetricFamily("shoal_wire_bytes", "Bytes on the wire", labels=["job", "direction"])
+        for (job, direction), count in sorted(coordinator.ledger.totals.items()):
+            wire.add_metric([job, direction], count)
+        yield wire
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request, _: Reader, coordinator: Coord) -> Response:
+    """Prometheus metrics."""
+    label(request, kind="health")
+    registry = CollectorRegistry()
+    registry.register(_Collector(coordinator))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,155 @@
+"""Jobs: what people and the command line ask of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy import func, select
+
+from coordinator import describe, views
+from coordinator.access import Coord, Operator, Reader, label
+from coordinator.service import Coordinator
+from coordinator.tables import feed, traffic
+from coordinator.views import iso
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import InvalidJob, InvalidPayload
+from shoal.core.message import Pause, Ref, Resume, Stop
+from shoal.spec import job_schema, parse_job
+
+router = APIRouter(tags=["jobs"])
+
+Limit = Annotated[int, Query(ge=1, le=5000)]
+After = Annotated[int, Query(ge=-1, description="only what is newer than this")]
+
+
+async def _job(coordinator: Coordinator, name: str) -> views.Job:
+    return await describe.job(coordinator, coordinator.record(name))
+
+
+@router.get("/jobs")
+async def jobs(request: Request, _: Reader, coordinator: Coord) -> views.Jobs:
+    """All jobs, newest first."""
+    label(request, kind="dashboard")
+    records = sorted(coordinator.records.values(), key=lambda record: -record.created_at)
+    return views.Jobs(jobs=[await describe.job(coordinator, record) for record in records])
+
+
+@router.post("/jobs", status_code=201)
+async def create(body: views.NewJob, response: Response, _: Operator, coordinator: Coord) -> views.Job:
+    """Begin a job. Its file is checked first; nothing is kept of one that is wrong."""
+    spec = parse_job(body.spec)
+    start = _start_model(coordinator, body.start_model) if body.start_model else None
+    await coordinator.create(spec, start)
+    response.headers["location"] = f"/api/v1/jobs/{spec.name}"
+    return await _job(coordinator, spec.name)
+
+
+def _start_model(coordinator: Coordinator, digest: str) -> Ref:
+    size = coordinator.bodies.size(digest) if len(digest) == 64 and digest.isalnum() else None
+    if size is None:
+        raise InvalidJob("start_model names no uploaded body", hint="PUT /api/v1/bodies/{sha256} first")
+    ref = Ref(digest, size)
+    try:
+        tree_slot(coordinator.bodies.get(ref), "model")
+    except InvalidPayload as error:
+        raise InvalidJob(f"start_model: {error.message}") from None
+    return ref
+
+
+@router.get("/jobs/{job}")
+async def job(job: str, request: Request, coordinator: Coord, _: Reader) -> views.Job:
+    """One job."""
+    label(request, kind="dashboard")
+    return await _job(coordinator, job)
+
+
+@router.post("/jobs/{job}/pause")
+async def pause(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
+    """Ask nothing new until it is resumed; reports that come still count."""
+    await coordinator.driver(job).tell(Pause(body.why or "paused by an operator"))
+    return await _job(coordinator, job)
+
+
+@router.post("/jobs/{job}/resume")
+async def resume(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
+    """Go on after a pause."""
+    await coordinator.driver(job).tell(Resume(body.why or "resumed by an operator"))
+    return await _job(coordinator, job)
+
+
+@router.post("/jobs/{job}/stop")
+async def stop(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
+    """End a job, now or when the round in hand has closed."""
+    await coordinator.driver(job).tell(Stop(body.why or "stopped by an operator", body.when))
+    coordinator.ring()
+    return await _job(coordinator, job)
+
+
+@router.get("/jobs/{job}/versions")
+async def versions(
+    job: str,
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    after: After = -1,
+    points: Annotated[int, Query(ge=0, le=10_000, description="thin to so many; 0: all")] = 0,
+) -> views.Versions:
+    """Closed versions with their metrics and bytes."""
+    label(request, kind="dashboard")
+    coordinator.record(job)
+    return views.Versions(versions=await describe.version_list(coordinator, job, after, points))
+
+
+@router.get("/jobs/{job}/notes")
+async def notes(
+    job: str, request: Request, _: Reader, coordinator: Coord, after: After = -1, limit: Limit = 500
+) -> views.Notes:
+    """Decisions with their reasons, and what else happened: the newest `limit`, oldest first."""
+    label(request, kind="dashboard")
+    coordinator.record(job)
+    query = select(feed).where(feed.c.job == job, feed.c.topic == "note", feed.c.id > after)
+    async with coordinator.database.reader.connect() as connection:
+        rows = (await connection.execute(query.order_by(feed.c.id.desc()).limit(limit))).all()
+    return views.Notes(notes=[views.Note(id=row.id, at=iso(row.at) or "", **row.data) for row in reversed(rows)])
+
+
+@router.get("/jobs/{job}/nodes")
+async def job_nodes(job: str, request: Request, _: Reader, coordinator: Coord) -> views.JobNodes:
+    """The nodes of a job and what they are doing."""
+    label(request, kind="dashboard")
+    record = coordinator.record(job)
+    if record.driver is None:
+        return views.JobNodes.model_validate({"nodes": (record.summary or {}).get("nodes", [])})
+    return views.JobNodes(nodes=describe.job_nodes(coordinator, record.driver))
+
+
+@router.get("/jobs/{job}/traffic")
+async def job_traffic(
+    job: str,
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    by: Annotated[list[Literal["version", "node", "kind"]], Query(description="how to group")] = [],  # noqa: B006
+) -> views.Traffic:
+    """Bytes on the wire: request and response, head and body, by direction and as grouped."""
+    label(request, kind="dashboard")
+    coordinator.record(job)
+    groups = [traffic.c[name] for name in dict.fromkeys(by)]
+    sums = [func.sum(traffic.c[name]).label(name) for name in ("requests", "head_bytes", "body_bytes")]
+    query = select(*groups, traffic.c.direction, *sums).where(traffic.c.job == job)
+    query = query.group_by(*groups, traffic.c.direction).order_by(*groups, traffic.c.direction)
+    await coordinator.write_counts()
+    async with coordinator.database.reader.connect() as connection:
+        found = [dict(row) for row in (await connection.execute(query)).mappings()]
+    rows = [views.TrafficRow.model_validate({**row, "bytes": row["head_bytes"] + row["body_bytes"]}) for row in found]
+    total: dict[views.Direction, int] = {"up": 0, "down": 0}
+    for row in rows:
+        total[row.direction] += row.bytes
+    return views.Traffic(job=job, rows=rows, total=total)
+
+
+@router.get("/schemas/job.json", tags=["reference"])
+async def schema() -> dict[str, Any]:
+    """The JSON Schema of a job file, with every installed algorithm and schedule."""
+    return job_schema()

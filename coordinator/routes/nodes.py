@@ -1,0 +1,122 @@
+"""Nodes coming and going, tokens, and the browser's session."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fastapi import APIRouter, Request, Response
+
+from coordinator import auth, describe, views
+from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
+from coordinator.views import iso
+from shoal import __version__
+from shoal.core.errors import NotAllowed
+from shoal.wire import PROTOCOLS, negotiate
+
+router = APIRouter()
+
+WRONG_TOKEN_S = 0.5
+"""Pause before a wrong token is answered, so that guessing is slow as well as hopeless."""
+
+
+@router.post("/enrol", status_code=201, tags=["node"])
+async def enrol(body: views.Enrolment, request: Request, coordinator: Coord) -> views.Enrolled:
+    """A one-time token for a credential of the node's own."""
+    protocol = negotiate(body.protocols)
+    label(request, node=body.name, kind="enrol")
+    try:
+        credential = await coordinator.enrol(body.token, body.name, body.info)
+    except NotAllowed:
+        await asyncio.sleep(WRONG_TOKEN_S)
+        raise
+    return views.Enrolled(credential=credential, name=body.name, protocol=protocol)
+
+
+@router.post("/hello", tags=["node"])
+async def hello(body: views.Hello, request: Request, node: Node, coordinator: Coord) -> views.Welcome:
+    """The node's process has started."""
+    protocol = negotiate(body.protocols)
+    label(request, node=node, kind="hello")
+    await coordinator.hello(node, body.info)
+    settings = coordinator.settings
+    return views.Welcome(
+        name=node,
+        protocol=protocol,
+        lease_s=settings.lease_s,
+        beat_s=settings.beat_s,
+        wait_s_max=settings.poll_s_max,
+    )
+
+
+@router.get("/nodes", tags=["nodes"])
+async def nodes(request: Request, _: Reader, coordinator: Coord) -> views.Nodes:
+    """All nodes."""
+    label(request, kind="dashboard")
+    return views.Nodes(nodes=describe.nodes(coordinator))
+
+
+@router.delete("/nodes/{node}", status_code=204, tags=["nodes"])
+async def remove(node: str, _: Operator, coordinator: Coord) -> None:
+    """Revoke a node's credential, from its next request on."""
+    await coordinator.revoke(node)
+
+
+@router.post("/tokens", status_code=201, tags=["nodes"])
+async def token(body: views.NewToken, _: Operator, coordinator: Coord) -> views.Token:
+    """A new token: one that enrols nodes, or one with which people sign in."""
+    secret = auth.new_secret("token" if body.role == "node" else body.role)
+    ttl_s = body.ttl_s or (coordinator.settings.token_ttl_s if body.role == "node" else 365 * 86400.0)
+    expires_at = time.time() + ttl_s
+    uses = body.uses if body.role == "node" else 0
+    await coordinator.database.write(lambda c: auth.add_token(c, secret, body.role, body.name, uses, expires_at))
+    if body.role != "node":
+        coordinator.directory.admit(auth.hashed(secret), auth.Principal(body.role, "", expires_at))
+    return views.Token(token=secret, expires_at=iso(expires_at))
+
+
+@router.post("/session", status_code=204, tags=["session"])
+async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> Response:
+    """Exchange a token for a cookie that scripts cannot read."""
+    who = coordinator.directory.find(body.token.strip())
+    if who is None or who.role == "node":
+        await asyncio.sleep(WRONG_TOKEN_S)
+        raise NotAllowed("this token signs nobody in", hint="operators: see operator.token in the coordinator's data folder")
+    secret, ttl_s = auth.new_secret("session"), coordinator.settings.session_ttl_s
+    expires_at = min(time.time() + ttl_s, who.expires_at or float("inf"))
+    await coordinator.database.write(lambda c: auth.add_session(c, secret, who.role, expires_at))
+    coordinator.directory.admit(auth.hashed(secret), auth.Principal(who.role, "", expires_at))
+    response = Response(status_code=204)
+    secure = request.url.scheme == "https"
+    age = int(expires_at - time.time())
+    response.set_cookie(auth.COOKIE, secret, max_age=age, httponly=True, samesite="strict", secure=secure, path="/")
+    return response
+
+
+@router.get("/session", tags=["session"])
+async def session(request: Request, coordinator: Coord) -> views.Session:
+    """Who the browser is signed in as."""
+    label(request, kind="dashboard")
+    who = principal_of(request)
+    if who is not None and who.role != "node":
+        return views.Session(role="operator" if who.role == "operator" else "viewer")
+    return views.Session(role="viewer" if coordinator.settings.reading_is_open else None)
+
+
+@router.delete("/session", status_code=204, tags=["session"])
+async def sign_out(request: Request, coordinator: Coord) -> Response:
+    """Forget the session."""
+    secret = request.cookies.get(auth.COOKIE, "")
+    if secret and principal_of(request) is not None:
+        coordinator.directory.forget(secret)
+        await coordinator.database.write(lambda c: auth.end_session(c, secret))
+    response = Response(status_code=204)
+    response.delete_cookie(auth.COOKIE, path="/")
+    return response
+
+
+@router.get("/version", tags=["reference"])
+async def version(request: Request) -> views.Release:
+    """This release, and the protocols that it speaks."""
+    label(request, kind="dashboard")
+    return views.Release(version=__version__, protocols=list(PROTOCOLS))

@@ -1,0 +1,94 @@
+"""The one stream that a browser tab holds open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy import select
+
+from coordinator import describe
+from coordinator.access import Coord, Reader, label
+from coordinator.service import Coordinator
+from coordinator.stream import Item
+from coordinator.tables import feed
+from coordinator.tables import versions as table
+from coordinator.views import iso
+from shoal import __version__
+from shoal.core.errors import Refused
+
+router = APIRouter(tags=["stream"])
+
+REPLAY_MAX = 5000
+RETRY_MS = 1000
+
+
+@router.get("/stream", response_class=EventSourceResponse)
+async def stream(
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    job: Annotated[str | None, Query(description="only this job")] = None,
+    last_event_id: Annotated[int | None, Header()] = None,
+) -> AsyncIterable[ServerSentEvent]:
+    """What happens, as it happens: note, version, metrics, job, nodes, traffic. Notes, versions and metrics have ids;
+    a stream that is opened with `Last-Event-ID` begins with what was missed."""
+    label(request, job or "", kind="dashboard")
+    reader = coordinator.broadcast.open(job)
+    try:
+        hello = {"server_time": iso(time.time()), "version": __version__, "boot": iso(coordinator.started_at)}
+        yield ServerSentEvent(data=hello, event="hello", retry=RETRY_MS)
+        seen = last_event_id or 0
+        if last_event_id is not None:
+            async for item in _missed(coordinator, job, last_event_id):
+                seen = item.id or seen
+                yield await _event(coordinator, item)
+        async for live in reader.items():
+            if live is None:
+                yield ServerSentEvent(comment="ping")
+            elif live.id is None or live.id > seen:
+                yield await _event(coordinator, live)
+    finally:
+        coordinator.broadcast.close(reader)
+
+
+async def _missed(coordinator: Coordinator, job: str | None, after: int) -> AsyncIterable[Item]:
+    query = select(feed).where(feed.c.id > after).order_by(feed.c.id).limit(REPLAY_MAX)
+    if job is not None:
+        query = query.where(feed.c.job == job)
+    async with coordinator.database.reader.connect() as connection:
+        rows = (await connection.execute(query)).all()
+    for row in rows:
+        yield Item(row.topic, row.job, {"at": row.at, **row.data}, row.id)
+
+
+async def _event(coordinator: Coordinator, item: Item) -> ServerSentEvent:
+    data = await _data(coordinator, item)
+    number = None if item.id is None else str(item.id)
+    return ServerSentEvent(data=data, event=item.topic, id=number)
+
+
+async def _data(coordinator: Coordinator, item: Item) -> dict[str, Any]:
+    """The item as browsers want it."""
+    if item.topic == "job":
+        return {"job": item.job, **(await describe.job(coordinator, coordinator.record(item.job))).model_dump(mode="json")}
+    if item.topic == "version":
+        return {"job": item.job, **await _version(coordinator, item.job, item.data["number"])}
+    data = {"job": item.job, **item.data}
+    if "at" in data:
+        data["at"] = iso(data["at"])
+    return data | ({"id": item.id} if item.topic == "note" else {})
+
+
+async def _version(coordinator: Coordinator, job: str, number: int) -> dict[str, Any]:
+    first = select(table.c.closed).where(table.c.job == job).order_by(table.c.number).limit(1)
+    async with coordinator.database.reader.connect() as connection:
+        start = (await connection.execute(first)).scalar() or 0.0
+    try:
+        row = await coordinator.version_row(job, number)
+    except Refused:
+        return {"number": number}
+    return describe.version(coordinator, row, start).model_dump(mode="json")

@@ -1,0 +1,210 @@
+"""What nodes ask: the order that stands, and what to do with a report. All answers to nodes are frames of `shoal.wire`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from coordinator.access import Coord, Node, label
+from coordinator.crash import crashpoint
+from coordinator.driver import Driver
+from coordinator.protocol import SCOPE_KEY
+from coordinator.service import Coordinator
+from coordinator.views import Beat
+from shoal import wire
+from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Stop
+
+router = APIRouter(tags=["node"])
+
+FRAME: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A frame: head length, JSON head, payload", "content": {wire.MEDIA_TYPE: {}}}
+}
+BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+def _frame(job: str, message: Message, payload: bytes = b"") -> Response:
+    return Response(wire.encode(wire.Frame(job, message, payload)), media_type=wire.MEDIA_TYPE)
+
+
+def _held(texts: list[str]) -> dict[str, OrderId]:
+    """`JOB:BOOT.N` of each order that the node works on."""
+    held: dict[str, OrderId] = {}
+    for text in texts:
+        job, _, order = text.rpartition(":")
+        boot, _, n = order.partition(".")
+        if not (boot.isdecimal() and n.isdecimal() and len(order) < 40):
+            raise InvalidPayload(f"held={text[:40]!r} is not JOB:BOOT.N", code="request.invalid")
+        held[job] = (int(boot), int(n))
+    return held
+
+
+@router.get("/work", responses={**FRAME, 204: {"description": "Nothing new in that time"}}, response_class=Response)
+async def work(
+    request: Request,
+    node: Node,
+    coordinator: Coord,
+    wait_s: Annotated[float, Query(ge=0, le=300)] = 25.0,
+    held: Annotated[list[str], Query(max_length=64, description="orders in hand: JOB:BOOT.N")] = [],  # noqa: B006
+    job: Annotated[list[str], Query(max_length=64, description="only these jobs")] = [],  # noqa: B006
+) -> Response:
+    """The order that stands for this node, as soon as it differs from what the node holds; a poll held open."""
+    holds = _held(held)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + min(wait_s, coordinator.settings.poll_s_max)
+    bell, exchange = coordinator.bells[node], request.scope.get(SCOPE_KEY)
+    if exchange is not None:
+        exchange.gone = bell.set  # a node that hangs up is not waited for
+    label(request, _only_job(coordinator, node), node=node, kind="poll")
+    with coordinator.presence.listening(node):
+        while not (exchange is not None and exchange.closed):
+            bell.clear()
+            answer = await _news(request, coordinator, node, holds, set(job))
+            if answer is not None:
+                return answer
+            left = deadline - loop.time()
+            if left <= 0 or not coordinator.ready:
+                break
+            try:
+                await asyncio.wait_for(bell.wait(), left)
+            except TimeoutError:
+                break
+    return Response(status_code=204)
+
+
+def _only_job(coordinator: Coordinator, node: str) -> str:
+    """An empty poll's bytes belong to the node's job when there is just one."""
+    parts = [driver.name for driver in coordinator.running() if driver.hub.roster.get(node) is not None]
+    return parts[0] if len(parts) == 1 else ""
+
+
+async def _news(
+    request: Request, coordinator: Coordinator, node: str, holds: dict[str, OrderId], only: set[str]
+) -> Response | None:
+    """The first thing that the node does not know yet."""
+    for driver in coordinator.running():
+        if only and driver.name not in only:
+            continue
+        if not driver.hub.knows(node):
+            await driver.tell(Poll(node))
+        standing, mine = driver.hub.standing(node), holds.get(driver.name)
+        if isinstance(standing, Order) and (mine is None or standing.id > mine):
+            return await _order(request, coordinator, driver, standing)
+        if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, node, mine):
+            label(request, driver.name, driver.hub.version, node, "poll")
+            return _frame(driver.name, standing)
+    for name in holds:
+        record = coordinator.records.get(name)
+        if record is None or record.driver is None or record.driver.ended:
+            label(request, name if record else "", node=node, kind="poll")
+            return _frame(name, Stop("the job has ended" if record else "there is no such job"))
+    return None
+
+
+def _withdrawn(driver: Driver, node: str, order: OrderId) -> bool:
+    """Whether that order is in vain. (One that was answered is not: its acknowledgement is on the way.)"""
+    member = driver.hub.roster.get(node)
+    return member is None or member.answered is None or member.answered.order != order
+
+
+async def _order(request: Request, coordinator: Coordinator, driver: Driver, order: Order) -> Response:
+    label(request, driver.name, order.version, order.node, "order")
+    coordinator.presence.doing[driver.name, order.node].begin(order.id)
+    payload = b""
+    if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
+        payload = coordinator.bodies.open(order.body)[:]  # small, and just written: no thread is worth it
+    crashpoint("order.answer")
+    return _frame(driver.name, order, payload)
+
+
+def _decode(data: bytes, job: str, kind: type[Message]) -> wire.Frame:
+    frame = wire.decode(data)
+    if frame.job != job or not isinstance(frame.message, kind):
+        raise InvalidPayload(f"a {kind.__name__.lower()} of job {job} is expected here", code="head.type")
+    return frame
+
+
+def _ended(coordinator: Coordinator, job: str) -> bool:
+    driver = coordinator.record(job).driver
+    return driver is None or driver.ended
+
+
+@router.post("/jobs/{job}/reports", responses=FRAME, response_class=Response, openapi_extra=BODY)
+async def report(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
+    """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
+    frame = _decode(await request.body(), job, Report)
+    assert isinstance(frame.message, Report)
+    message = replace(frame.message, node=node)  # the credential says who it is, not the body
+    label(request, job, message.version, node, "report")
+    coordinator.presence.heard(node)
+    crashpoint("report.received")
+    if _ended(coordinator, job):
+        return _frame(job, Ack(message.order, False, "the job has ended"))
+    driver = coordinator.driver(job)
+    answer = driver.hub.verdict(message)
+    if answer is None:
+        answer = await _count(coordinator, driver, message, frame.payload)
+    crashpoint("report.answer")
+    return _frame(job, answer)
+
+
+async def _count(coordinator: Coordinator, driver: Driver, message: Report, payload: bytes) -> Ack:
+    """Body, verdict, journal, hub. A refusal leaves everything as it was, except what people read."""
+    member = driver.hub.roster[message.node]
+    assert member.order is not None
+    order, doing = member.order, coordinator.presence.doing[driver.name, message.node]
+    try:
+        with driver.pinned(message.body.digest if message.body else ""):
+            if message.body is not None and payload and not coordinator.bodies.has(message.body.digest):
+                expected = driver.expected(order.kind)
+                await coordinator.uploads.take_whole(message.node, message.body, expected, payload)
+            norm = await coordinator.uploads.admit(driver, order, message)
+            crashpoint("report.checked")
+            answer = await driver.answer(replace(message, norm=norm), message.node)
+    except InvalidPayload as error:
+        doing.fail(error.message)
+        await driver.remark("refusal", f"{message.node}: {error.message}", message.node)
+        raise
+    if answer.counted:
+        doing.finish(message.weight if order.kind == "train" else None, wire.plain(message.metrics))
+    return answer
+
+
+@router.post("/jobs/{job}/failures", responses=FRAME, response_class=Response, openapi_extra=BODY)
+async def failure(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
+    """Take note that an order cannot be done; the schedule decides who does it instead."""
+    frame = _decode(await request.body(), job, Fail)
+    assert isinstance(frame.message, Fail)
+    message = replace(frame.message, node=node, error=frame.message.error[:1000])
+    label(request, job, -1, node, "failure")
+    coordinator.presence.heard(node)
+    if _ended(coordinator, job):
+        return _frame(job, Ack(message.order, False, "the job has ended"))
+    driver = coordinator.driver(job)
+    coordinator.presence.doing[job, node].fail(message.error)
+    return _frame(job, await driver.answer(message, node))
+
+
+@router.post("/beat", status_code=204)
+async def beat(body: Beat, request: Request, node: Node, coordinator: Coord) -> None:
+    """How far the node is with its order."""
+    coordinator.presence.heard(node)
+    if body.job not in coordinator.records:
+        raise Refused(f"no job is called {body.job!r}", code="job.unknown")
+    doing = coordinator.presence.doing[body.job, node]
+    driver = coordinator.records[body.job].driver
+    label(request, body.job, driver.hub.version if driver else -1, node, "beat")
+    if doing.order is not None and f"{doing.order[0]}.{doing.order[1]}" == body.order:
+        doing.progress = body.progress
+
+
+@router.post("/leave", status_code=204)
+async def leave(request: Request, node: Node, coordinator: Coord) -> None:
+    """The node goes and hands its orders back."""
+    label(request, _only_job(coordinator, node), node=node, kind="leave")
+    for driver in coordinator.running():
+        await driver.tell(Leave(node))
+    coordinator.presence.leases.forget(node)

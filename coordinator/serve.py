@@ -1,0 +1,123 @@
+"""Run a coordinator: uvicorn with our protocol, our limits and our log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from types import FrameType
+
+import structlog
+import uvicorn
+import uvloop
+
+from coordinator.app import create_app, operator_token
+from coordinator.guard import Guard
+from coordinator.ledger import Ledger
+from coordinator.protocol import MeteredProtocol
+from coordinator.service import Coordinator
+from coordinator.settings import LOOPBACK, Settings
+from shoal.core.errors import NotAllowed, Unreachable
+
+log = structlog.get_logger()
+
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
+"""glibc keeps big blocks instead of mapping them anew for each piece of a body (measured: receiving costs half)."""
+
+KEEP_ALIVE_S = 75
+GRACE_S = 10
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket. Raises `Unreachable` when the port is in use, with what to do."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((settings.host, settings.port))
+    except OSError as error:
+        sock.close()
+        raise Unreachable(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}",
+            code="port.in-use",
+            hint=f"stop what uses it, or choose another port: --port {settings.port + 1}",
+        ) from None
+    return sock
+
+
+def address(settings: Settings, sock: socket.socket) -> str:
+    """The URL that people open."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "localhost") else settings.host  # noqa: S104
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{sock.getsockname()[1]}"
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGINT (exit code 130) or SIGTERM (0). Raises a `ShoalError` for what can be known before."""
+    if settings.host not in LOOPBACK and settings.tls_cert is None:
+        log.warning("plain http beyond this machine", hint="set tls_cert and tls_key, or put a TLS proxy in front")
+    if settings.tls_cert is not None and settings.tls_key is None:
+        raise NotAllowed("tls_cert without tls_key", hint="give both, as PEM files")
+    _tell_malloc()
+    sock = listen(settings)
+    server = build(settings)
+    log.info("coordinator", url=address(settings, sock), data=str(settings.data))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server.serve(sockets=[sock]))
+    return 130 if server.interrupted else 0
+
+
+def build(settings: Settings) -> Server:
+    """A server that is ready to `serve`."""
+    ledger = Ledger()
+    coordinator = Coordinator(settings, ledger, operator_token(settings))
+    config = uvicorn.Config(
+        Guard(create_app(coordinator), settings),
+        http=MeteredProtocol.bind(ledger, settings),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        limit_concurrency=settings.connections_max,
+        ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
+        ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
+    )
+    return Server(config, coordinator)
+
+
+def _tell_malloc() -> None:
+    """Start this process again with glibc's settings, once; they are read before Python is."""
+    if sys.platform == "linux" and not any(name in os.environ for name in MALLOC) and "pytest" not in sys.modules:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | MALLOC)
+
+
+class Server(uvicorn.Server):
+    """uvicorn with a coordinator inside: it is restored before the first connection, and drained before the last ends."""
+
+    def __init__(self, config: uvicorn.Config, coordinator: Coordinator) -> None:
+        super().__init__(config)
+        self.coordinator = coordinator
+        self.interrupted = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Errors of the start are raised from `serve`, in our own words."""
+        await self.coordinator.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let polls and streams go, answer what is in hand, close the journal."""
+        self.coordinator.drain()
+        await super().shutdown(sockets)
+        await self.coordinator.stop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Once is graceful, twice is now."""
+        self.interrupted = sig == signal.SIGINT
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True

@@ -1,0 +1,275 @@
+"""The coordinator itself: its jobs, its nodes, and the tasks that run beside the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+from sqlalchemy import insert, select, update
+
+from coordinator import auth, describe, ledger
+from coordinator.auth import Directory
+from coordinator.crash import crashpoint
+from coordinator.database import Database
+from coordinator.driver import Driver, Services
+from coordinator.evaluator import Evaluator
+from coordinator.journal import merge_metrics
+from coordinator.ledger import Ledger
+from coordinator.presence import Presence
+from coordinator.retention import Retention
+from coordinator.settings import Settings
+from coordinator.stream import Broadcast, Item
+from coordinator.tables import jobs, nodes, versions
+from coordinator.uploads import Uploads
+from shoal.core.errors import Refused
+from shoal.core.machine import Lost
+from shoal.core.message import Join, Ref
+from shoal.runtime.store import FileBodies
+from shoal.spec import JobSpec, parse_job
+
+log = structlog.get_logger()
+
+TICK_S = 0.5
+
+
+@dataclass
+class Record:
+    """A job: live (with a driver), or ended (with the last view of it)."""
+
+    spec: JobSpec
+    created_at: float
+    driver: Driver | None = None
+    ended_at: float | None = None
+    summary: dict[str, Any] | None = None
+
+
+class Coordinator:
+    """Everything that outlives a request. `start` and `stop` frame it; requests come from the event loop."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, operator_token: str) -> None:
+        self.settings, self.ledger = settings, ledger
+        self._operator_token = operator_token
+        self.bodies = FileBodies(settings.data / "bodies", crashpoint)
+        self.uploads = Uploads(self.bodies, settings)
+        self.directory = Directory()
+        self.broadcast = Broadcast()
+        self.presence = Presence(settings.lease_s)
+        self.records: dict[str, Record] = {}
+        self.bells: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.ready = False
+        self.started_at = time.time()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the database, restore every job, begin to tick."""
+        self.database = Database(self.settings.url)
+        self.evaluator = Evaluator(self.bodies, self._evaluated)
+        self.retention = Retention(self.database, self.bodies, self.settings)
+        await self.database.write(lambda c: self.directory.load(c, self._operator_token))
+        await self.database.write(self.ledger.load)
+        for row in await self.database.write(lambda c: c.execute(select(nodes)).all()):
+            self.presence.info[row.name], self.presence.joined_at[row.name] = row.info, row.joined_at
+        for row in await self.database.write(lambda c: c.execute(select(jobs)).all()):
+            record = Record(parse_job(row.spec), row.created_at, None, row.ended_at, row.summary)
+            self.records[row.name] = record
+            if row.ended_at is None:
+                await self._drive(record, Ref(**row.start) if row.start else None)
+        await self.retention.sweep(self.drivers())
+        self._tasks = [asyncio.create_task(self._tick(), name="tick"), asyncio.create_task(self._flush(), name="flush")]
+        self.ready = True
+        log.info("ready", jobs=len(self.records), data=str(self.settings.data))
+
+    def drain(self) -> None:
+        """Let polls and streams end; what is in hand is still answered."""
+        self.ready = False
+        self.broadcast.end()
+        self.ring()
+
+    async def stop(self) -> None:
+        """Finish what is in hand, write the last counts."""
+        self.drain()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for driver in self.drivers():
+            await driver.stop()
+        self.evaluator.stop()
+        await self.write_counts()
+        await self.database.close()
+
+    async def _drive(self, record: Record, start: Ref | None) -> Driver:
+        driver = Driver(record.spec, start, Services(self.database, self.bodies, self.broadcast, self.bells))
+        await driver.start()
+        record.driver = driver
+        for member in driver.hub.roster.here():
+            self.presence.heard(member.node)  # it has a whole lease to come back in
+        return driver
+
+    # Jobs
+
+    def drivers(self) -> list[Driver]:
+        return [record.driver for record in self.records.values() if record.driver is not None]
+
+    def running(self) -> list[Driver]:
+        """Jobs that nodes can take part in, oldest first."""
+        return [driver for driver in self.drivers() if not driver.ended]
+
+    def record(self, name: str) -> Record:
+        """A job by name. Raises `Refused` (404) when there is none."""
+        record = self.records.get(name)
+        if record is None:
+            known = ", ".join(sorted(self.records)[:5]) or "none yet"
+            raise Refused(f"no job is called {name!r}", code="job.unknown", hint=f"jobs here: {known}")
+        return record
+
+    def driver(self, name: str) -> Driver:
+        """A job that has not ended."""
+        record = self.record(name)
+        if record.driver is None:
+            raise Refused(f"job {name} has ended", code="job.ended", hint="poll for the order that stands")
+        return record.driver
+
+    async def create(self, spec: JobSpec, start: Ref | None) -> Record:
+        """Begin a job. Raises `Refused` when its name is taken."""
+        if spec.name in self.records:
+            raise Refused(
+                f"a job called {spec.name} exists", code="job.exists", hint='give the job another name = "…" in its file'
+            )
+        if spec.held_out is not None:
+            self.evaluator.check(spec)
+        record = Record(spec, time.time())
+        self.records[spec.name] = record
+        values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
+        values["start"] = {"digest": start.digest, "nbytes": start.nbytes} if start else None
+        try:
+            await self.database.write(lambda c: c.execute(insert(jobs).values(values)))
+            await self._drive(record, start)
+        except BaseException:
+            del self.records[spec.name]
+            raise
+        self.ring()
+        self.broadcast.tell(Item("job", spec.name, {}))
+        return record
+
+    def ring(self) -> None:
+        """Wake every open poll: there may be something new for it."""
+        for bell in self.bells.values():
+            bell.set()
+
+    # Nodes
+
+    async def enrol(self, token: str, name: str, info: dict[str, Any]) -> str:
+        """A credential for a one-time token; see `auth.enrol`."""
+        credential = await self.database.write(lambda c: auth.enrol(c, token, name, info))
+        crashpoint("enrol.committed")
+        self.directory.forget_node(name)
+        self.directory.admit(auth.hashed(credential), auth.Principal("node", name))
+        self.presence.info[name], self.presence.joined_at[name] = info, time.time()
+        self.presence.heard(name)
+        return credential
+
+    async def hello(self, node: str, info: dict[str, Any], only: set[str] | None = None) -> None:
+        """A node's process has started: it joins every running job anew."""
+        self.presence.info[node] = info
+        self.presence.heard(node)
+        row = update(nodes).where(nodes.c.name == node).values(info=info, seen_at=time.time())
+        await self.database.write(lambda c: c.execute(row))
+        for driver in self.running():
+            if only is None or driver.name in only:
+                await driver.tell(Join(node))
+
+    async def revoke(self, node: str) -> None:
+        """Take a node's credential away, at once, and its orders with it."""
+        if not await self.database.write(lambda c: auth.revoke(c, node)):
+            raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
+        self.directory.forget_node(node)
+        self.presence.forget(node)
+        for driver in self.running():
+            await driver.tell(Lost(node, "removed by an operator"))
+
+    # Beside the requests
+
+    async def _tick(self) -> None:
+        """Leases, housekeeping, and what browsers are told at intervals."""
+        teller = describe.Teller(self)
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self._lose_the_silent()
+                await self._after_versions()
+                await teller.tell()
+            except Exception as error:  # one bad tick must not be the last
+                log.error("tick failed", error=repr(error), exc_info=error)
+
+    async def _lose_the_silent(self) -> None:
+        for node in self.presence.expired():
+            for driver in self.running():
+                member = driver.hub.roster.get(node)
+                if member is not None and member.here:
+                    await driver.tell(Lost(node, f"no sign of life for {self.settings.lease_s:g} s"))
+
+    async def _after_versions(self) -> None:
+        """What follows from closed versions: evaluation, clearing away, the end of a job."""
+        for record in list(self.records.values()):
+            driver = record.driver
+            if driver is None:
+                continue
+            closed, driver.closed = driver.closed, []
+            for version in closed:
+                self.evaluator.add(record.spec, version.number, version.model)
+            if closed:
+                await self.retention.after(driver, closed)
+            if driver.ended and record.ended_at is None and not self.evaluator.busy(record.spec.name):
+                await self._conclude(record, driver)
+
+    async def _conclude(self, record: Record, driver: Driver) -> None:
+        """A job has ended: keep the last view of it."""
+        record.ended_at = time.time()
+        job = await describe.job(self, record)
+        people = describe.job_nodes(self, driver)
+        record.summary = {"job": job.model_dump(mode="json"), "nodes": [n.model_dump(mode="json") for n in people]}
+        row = update(jobs).where(jobs.c.name == driver.name)
+        row = row.values(ended_at=record.ended_at, summary=record.summary)
+        await self.database.write(lambda c: c.execute(row))
+        self.broadcast.tell(Item("job", driver.name, {}))
+
+    async def _evaluated(self, job: str, number: int, metrics: dict[str, Any]) -> None:
+        """The held-out evaluation of a version has come."""
+        await self.database.write(lambda c: merge_metrics(c, job, number, metrics))
+        record = self.records.get(job)
+        if record is not None and record.driver is not None:
+            await record.driver.publish("metrics", {"number": number, "metrics": metrics})
+
+    async def _flush(self) -> None:
+        """Write the byte counts down, now and then."""
+        while True:
+            await asyncio.sleep(self.settings.traffic_flush_s)
+            try:
+                await self.write_counts()
+            except Exception as error:
+                log.error("byte counts not written; trying again", error=repr(error))
+
+    async def write_counts(self) -> None:
+        """Write the byte counts so far down, so that the database answers with all of them."""
+        rows = self.ledger.take()
+        try:
+            await self.database.write(partial(ledger.add_rows, rows=rows))
+        except Exception:
+            self.ledger.put_back(rows)
+            raise
+
+    async def version_row(self, job: str, number: int) -> Any:
+        """The row of a closed version. Raises `Refused` (404)."""
+        query = select(versions).where(versions.c.job == job, versions.c.number == number)
+        async with self.database.reader.connect() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise Refused(f"job {job} has no version {number}", code="model.unknown", hint="see GET …/versions")
+        return row

@@ -1,0 +1,54 @@
+"""The coordinator's settings: `[coordinator]` of shoal.toml, or SHOAL_COORDINATOR__NAME in the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Settings(BaseModel):
+    """Every limit has a name with a unit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
+    port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
+    data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
+    database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in the data folder")
+    operator_token: str = Field("", description="the operators' token; empty: made at the first start, kept in DATA/operator.token")
+    open_reading: bool | None = Field(
+        None, description="whether anybody may read jobs and metrics; unset: only when listening on loopback"
+    )
+    tls_cert: Path | None = Field(None, description="certificate chain (PEM) for https")
+    tls_key: Path | None = Field(None, description="private key (PEM) for https")
+
+    body_bytes_max: int = Field(4 * 2**30, ge=1024, description="greatest model or update")
+    json_bytes_max: int = Field(2**20, ge=1024, description="greatest JSON request")
+    disk_reserve_bytes: int = Field(256 * 2**20, ge=0, description="free space below which nothing more is accepted")
+    connections_max: int = Field(10_000, ge=1, description="connections at once; more are answered with 503")
+    head_receipt_s: int = Field(10, ge=1, description="seconds for a request's head to arrive")
+    body_grace_s: int = Field(20, ge=1, description="seconds after which a body must have come at body_bytes_per_s_min")
+    body_bytes_per_s_min: int = Field(500, ge=1, description="slowest body that is waited for")
+
+    lease_s: float = Field(15.0, gt=0, description="silence after which a node is taken for lost")
+    beat_s: float = Field(2.0, gt=0, description="how often a training node says how far it is")
+    poll_s_max: float = Field(25.0, gt=0, le=300, description="longest time that a poll is held open")
+    token_ttl_s: float = Field(900.0, gt=0, description="life of an enrolment token, unless it says otherwise")
+    session_ttl_s: float = Field(7 * 86400.0, gt=0, description="life of a browser session")
+    models_kept: int = Field(20, ge=2, description="newest versions of a job whose models are kept, beside the best one")
+    keep_updates: bool = Field(False, description="keep nodes' updates after they were folded")
+    feed_kept: int = Field(100_000, ge=100, description="newest notes and versions per job that can be replayed to a browser")
+    traffic_flush_s: float = Field(1.0, gt=0, description="how often byte counts are written to the database")
+
+    @property
+    def reading_is_open(self) -> bool:
+        """Whether a request without a credential may read."""
+        return self.host in LOOPBACK if self.open_reading is None else self.open_reading
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL of the database."""
+        return self.database_url or f"sqlite:///{(self.data / 'shoal.db').absolute()}"

@@ -1,0 +1,233 @@
+"""What the API answers with: the shapes that the dashboard's types are generated from.
+
+Times `*_at` are ISO 8601 in UTC, durations `*_s` and `seconds` are seconds, sizes are bytes. A number that is not finite
+is one of the strings "NaN", "Infinity", "-Infinity".
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Metric = float | Literal["NaN", "Infinity", "-Infinity"]
+Metrics = dict[str, Metric]
+Direction = Literal["up", "down"]
+JobState = Literal["waiting", "running", "paused", "evaluating", "done", "stopped", "failed"]
+
+
+def iso(seconds: float | None) -> str | None:
+    """Seconds since 1970 as ISO 8601."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Model(BaseModel):
+    digest: str = Field(description="SHA-256 of the safetensors file")
+    bytes: int
+    parameters: int
+
+
+class Best(BaseModel):
+    accuracy: float
+    version: int
+
+
+class Job(BaseModel):
+    """A job as it stands."""
+
+    name: str = Field(examples=["digits"])
+    title: str
+    state: JobState
+    state_why: str
+    algorithm: str = Field(examples=["fedavg"])
+    schedule: str = Field(examples=["rounds"])
+    mode: Literal["server"] = "server"
+    version: int = Field(description="versions closed so far")
+    versions: int = Field(description="versions wanted")
+    progress: float = Field(description="0 to 1")
+    eta_s: float | None
+    nodes: int
+    busy: int
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    model: Model | None
+    metrics: Metrics = Field(description="the newest known, of the newest version that was measured")
+    best: Best | None
+    up_bytes: int = Field(description="from nodes to the coordinator, heads and polls included")
+    down_bytes: int
+    spec: dict[str, Any]
+
+
+class Jobs(BaseModel):
+    jobs: list[Job]
+
+
+class Version(BaseModel):
+    """A closed version. `metrics` "eval/…" describe its own model."""
+
+    number: int
+    digest: str
+    bytes: int
+    why: str
+    opened_at: str
+    closed_at: str
+    elapsed_s: float = Field(description="since the job's first version was opened, on the job's clock")
+    seconds: float
+    reports: int
+    asked: int
+    weight: float
+    metrics: Metrics
+    up_bytes: int = Field(description="of the round that made it")
+    down_bytes: int
+    total_bytes: int = Field(description="both directions, from the job's start to the end of that round")
+
+
+class Versions(BaseModel):
+    versions: list[Version]
+
+
+class Note(BaseModel):
+    id: int
+    at: str
+    version: int
+    kind: Literal["decision", "node", "refusal", "state", "warning"]
+    node: str | None
+    text: str
+
+
+class Notes(BaseModel):
+    notes: list[Note]
+
+
+class JobNode(BaseModel):
+    """A node in one job."""
+
+    name: str
+    state: Literal["training", "evaluating", "idle", "stale", "gone"]
+    progress: float | None
+    order: str | None = Field(examples=["1.17"])
+    version: int | None
+    reports: int
+    weight: float | None
+    seconds: float | None = Field(description="from order to report, the last time")
+    metrics: Metrics
+    up_bytes: int
+    down_bytes: int
+    last_seen_s: float | None
+    failures: int
+    last_error: str | None
+    info: dict[str, Any]
+
+
+class JobNodes(BaseModel):
+    nodes: list[JobNode]
+
+
+class Node(BaseModel):
+    name: str
+    state: Literal["online", "training", "stale", "gone"]
+    jobs: list[str]
+    last_seen_s: float | None
+    joined_at: str
+    info: dict[str, Any]
+
+
+class Nodes(BaseModel):
+    nodes: list[Node]
+
+
+class TrafficRow(BaseModel):
+    version: int | None = None
+    node: str | None = None
+    kind: str | None = None
+    direction: Direction
+    requests: int
+    head_bytes: int
+    body_bytes: int
+    bytes: int
+
+
+class Traffic(BaseModel):
+    """Bytes that crossed the wire; up is from node to coordinator. Version -1: outside any round."""
+
+    job: str
+    rows: list[TrafficRow]
+    total: dict[Direction, int]
+
+
+class NewJob(BaseModel):
+    """A job file as JSON, and optionally the digest of an initial model that was uploaded before."""
+
+    spec: dict[str, Any] = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
+    start_model: str | None = None
+
+
+class Why(BaseModel):
+    why: str = ""
+    when: Literal["now", "round"] = "now"
+
+
+class NewToken(BaseModel):
+    role: Literal["node", "operator", "viewer"] = "node"
+    name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="the only node that it may enrol")
+    uses: int = Field(1, ge=1, le=1000, description="nodes that it may enrol")
+    ttl_s: float | None = Field(None, gt=0, le=365 * 86400)
+
+
+class Token(BaseModel):
+    token: str = Field(description="shown this once")
+    expires_at: str | None
+
+
+class SignIn(BaseModel):
+    token: str
+
+
+class Session(BaseModel):
+    role: Literal["operator", "viewer"] | None
+
+
+class Enrolment(BaseModel):
+    token: str = Field(examples=["sht_…"])
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["hospital-a"])
+    info: dict[str, Any] = Field(default_factory=dict)
+    protocols: list[int] = Field([1], max_length=16)
+
+
+class Enrolled(BaseModel):
+    credential: str
+    name: str
+    protocol: int
+
+
+class Hello(BaseModel):
+    info: dict[str, Any] = Field(default_factory=dict)
+    protocols: list[int] = Field([1], max_length=16)
+
+
+class Welcome(BaseModel):
+    name: str
+    protocol: int
+    lease_s: float
+    beat_s: float
+    wait_s_max: float
+
+
+class Beat(BaseModel):
+    job: str
+    order: str = Field(pattern=r"^\d{1,18}\.\d{1,18}$")
+    progress: float = Field(ge=0, le=1)
+
+
+class Body(BaseModel):
+    digest: str
+    bytes: int
+
+
+class Release(BaseModel):
+    version: str
+    protocols: list[int]

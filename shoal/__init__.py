@@ -1,0 +1,3 @@
+"""shoal: federated and decentralized deep learning."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,40 @@
+"""Federated SGD: one gradient over all local data per round, the baseline of federated averaging.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from Decentralized
+Data", AISTATS 2017, section 2 (FedSGD: C-fraction of clients, E = 1, B = infinity).
+
+    w_{t+1} = w_t - eta * sum_k n_k g_k / sum_k n_k,   g_k the mean gradient of node k's data at w_t
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.algorithm import Algorithm, Local, Task, tree_slot
+from shoal.core.learner import Budget, Learner
+from shoal.core.tree import Slots, scale
+
+
+@dataclass(frozen=True)
+class FedSGD(Algorithm):
+    """Each node sends one gradient over all its data; the hub takes one step along their weighted mean."""
+
+    name: ClassVar[str] = "fedsgd"
+    title: ClassVar[str] = "Federated SGD (McMahan et al. 2017)"
+
+    epochs: float = 1.0
+    """Always one pass: the gradient of all local data."""
+    batch_size: int = 0
+    """Examples per piece of that pass; 0: all at once. It changes the memory needed, not the gradient."""
+    lr: float = 0.1
+    """The learning rate of the one step per round."""
+
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
+        """Evaluate what was sent, and report `-lr * gradient`, which is the displacement of one step."""
+        base = tree_slot(task.slots, "model")
+        learner.load(base)
+        metrics = learner.evaluate()
+        budget = Budget(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        trained, gradient = learner.gradient(budget, tick=task.tick)
+        return Local(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)

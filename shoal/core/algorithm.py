@@ -1,0 +1,115 @@
+"""What is computed. The base class is federated averaging; a subclass overrides what differs.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from Decentralized
+Data", AISTATS 2017, Algorithm 1. In displacements d_k = w_k - w_t:
+
+    w_{t+1} = w_t + sum_k n_k d_k / sum_k n_k      over the nodes k that reported
+
+An algorithm is a frozen dataclass: its fields are its configuration, its form in the dashboard and its row in the docs.
+It holds no state. What must last lives in *slots* (named trees and numbers, checkpointed by the hub) or in a node's
+private *memory* (slots too, committed only when the node's report was acknowledged).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from shoal.core.errors import InvalidPayload
+from shoal.core.learner import Budget, Learner, Tick, no_tick
+from shoal.core.message import Kind, Metrics, OrderId
+from shoal.core.sums import Totals
+from shoal.core.tree import Layout, Slots, Tree, sub
+
+
+@dataclass(frozen=True)
+class Task:
+    """An order with its body opened."""
+
+    order: OrderId
+    kind: Kind
+    version: int
+    seed: int
+    slots: Slots
+    tick: Tick = no_tick
+
+
+@dataclass(frozen=True)
+class Update:
+    """A report with its body opened. `norm` bounds the magnitude of every number in it."""
+
+    node: str
+    version: int
+    weight: float
+    slots: Slots
+    norm: float
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one node made of a task: its update, and its private memory afterwards (unchanged when None)."""
+
+    weight: float
+    slots: Slots = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict)
+    memory: Slots | None = None
+
+
+def tree_slot(slots: Slots, name: str) -> Tree:
+    """The tree in that slot. Raises `InvalidPayload` when the slot is missing or holds a number."""
+    value = slots.get(name)
+    if not isinstance(value, Tree):
+        raise InvalidPayload(f"slot {name!r} should hold a tree", code="payload.slots")
+    return value
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Federated averaging (FedAvg). Fields: what a node does with an order."""
+
+    name: ClassVar[str] = "fedavg"
+    title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
+
+    epochs: float = 1.0
+    """E: passes over the local data per round."""
+    batch_size: int = 32
+    """B: examples per local step; 0 takes all at once."""
+    lr: float = 0.1
+    """The local learning rate."""
+
+    def init(self, model: Tree) -> Slots:
+        """The hub's slots for an initial model."""
+        return {"model": model}
+
+    def order(self, slots: Slots, node: str, kind: Kind) -> Slots:
+        """The slots that a node is sent with an order of that kind."""
+        return {"model": slots["model"]}
+
+    def reply(self, slots: Slots) -> dict[str, Layout | None]:
+        """The slots of an update and their layouts (None: a number), so that a payload can be checked before it is read."""
+        return {"model": tree_slot(slots, "model").layout}
+
+    def budget(self, task: Task) -> Budget:
+        """How much a node trains for a task."""
+        return Budget(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
+        """The node's part: evaluate what was sent, train on it, report the displacement. None: nothing to say yet."""
+        base = tree_slot(task.slots, "model")
+        learner.load(base)
+        metrics = learner.evaluate()
+        trained = learner.train(self.budget(task), tick=task.tick)
+        return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
+
+    def discount(self, staleness: int) -> float:
+        """The factor on the weight of a report that is `staleness` versions old."""
+        return 1.0
+
+    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
+        """Take one report into the round's totals."""
+        totals.add(update.slots, update.weight * discount, update.norm)
+        return totals
+
+    def step(self, slots: Slots, totals: Totals) -> Slots:
+        """The next version's slots. Uses the totals up."""
+        return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model"))}

@@ -1,0 +1,81 @@
+"""The user's model and data, as the rest sees them. `shoal.learn.TorchLearner` is one; anything with these methods is.
+
+A learner may keep what it likes between calls except randomness: each call gets its seed in the budget, so that the
+same order gives the same result on any day, before or after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shoal.core.message import Metrics
+from shoal.core.tree import Tree
+
+Correct = Callable[[Tree, Tree], Tree]
+"""`(weights, gradient) -> gradient`: applied at every local step (FedProx, SCAFFOLD, ADMM)."""
+
+ExtraLoss = Callable[[Any, Any], Any]
+"""`(batch, output) -> loss` added to the user's loss at every local step (distillation)."""
+
+Tick = Callable[[float], None]
+"""Called often with the fraction done, 0 to 1. Raises `Cancelled` when nobody wants the result any more."""
+
+
+def no_tick(fraction: float) -> None:
+    """For work that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0 means all data at once."""
+
+    epochs: float = 1.0
+    steps: int = 0
+    batch_size: int = 32
+    lr: float = 0.1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`weight`: how many examples the result speaks for. `metrics`: "train/loss" and what else the learner measures."""
+
+    weight: float
+    metrics: Metrics = field(default_factory=dict)
+
+
+class Learner(Protocol):
+    """Weights, and the private data that they are trained on."""
+
+    def init(self, seed: int) -> Tree:
+        """Fresh initial weights, the same for the same seed on every node; afterwards they are loaded."""
+        ...
+
+    def load(self, model: Tree) -> None:
+        """Take these weights. Raises `InvalidPayload` when they do not fit the model."""
+        ...
+
+    def model(self) -> Tree:
+        """A copy of the present weights."""
+        ...
+
+    def train(
+        self,
+        budget: Budget,
+        *,
+        correct: Correct | None = None,
+        extra_loss: ExtraLoss | None = None,
+        tick: Tick = no_tick,
+    ) -> Trained:
+        """Train on the private data from the present weights."""
+        ...
+
+    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        """The mean gradient over all private data (or `steps` batches) at the present weights, which do not move."""
+        ...
+
+    def evaluate(self) -> Metrics:
+        """Measure the present weights on private held-out data: "eval/examples", "eval/loss", "eval/accuracy", … or {}."""
+        ...

@@ -1,0 +1,151 @@
+"""Machines: `on(event, now) -> effects`. Synchronous and deterministic; a pump feeds them and carries effects out.
+
+The same machines run under a virtual clock with simulated faults, and under asyncio with sockets. `now` is in seconds on
+a clock that never jumps (the pump's business); nothing else tells a machine the time.
+
+    events      Message | Timer | Boot | Lost | Done | Rejected
+    effects     Send | Work | Cancel | Wake | Save | Note
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from shoal.core.message import Message, Metrics, Order, OrderId, Ref
+
+HUB = "hub"
+"""The hub's name as a receiver. No node may be called so."""
+
+
+@dataclass(frozen=True)
+class Timer:
+    """The time asked for with `Wake` has come (or is past; or it comes needlessly: a machine looks at `now`)."""
+
+
+@dataclass(frozen=True)
+class Boot:
+    """The hub's process has started anew over this state. Later orders carry a higher boot."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A node has not given a sign of life for so long that nobody should wait for it."""
+
+    node: str
+    why: str = "no sign of life"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the user's code made of an order. `memory` is the node's private memory as it would be afterwards."""
+
+    weight: float
+    body: Ref | None = None
+    metrics: Metrics = field(default_factory=dict)
+    memory: Ref | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """The work of an order has ended, with a result or with an error (one line)."""
+
+    order: OrderId
+    result: Result | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The hub refused this order's report as it is (a foreign model, NaN, …); sending it again is in vain."""
+
+    order: OrderId
+    why: str
+
+
+Event = Message | Timer | Boot | Lost | Done | Rejected
+
+
+@dataclass(frozen=True)
+class Send:
+    to: str
+    body: Message
+
+
+@dataclass(frozen=True)
+class Work:
+    """Do this order, in the background, and answer with `Done`. `memory` is the committed private memory."""
+
+    order: Order
+    memory: Ref | None = None
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Nobody wants this order's result any more; no `Done` is needed."""
+
+    order: OrderId
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Come back at that time. A machine has one alarm: a later `Wake` replaces an earlier one."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class Version:
+    """A closed version: the model `number`, and how it came about."""
+
+    number: int
+    model: Ref
+    why: str
+    opened: float
+    closed: float
+    weight: float = 0.0
+    reports: tuple[tuple[str, OrderId, float, str], ...] = ()
+    """(node, order, weight, digest) of each update that was counted, in the order in which they were folded."""
+    asked: int = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A node's private memory, to be kept from now on."""
+
+    body: Ref
+
+
+@dataclass(frozen=True)
+class Save:
+    """Keep this. After a `Version` the hub's whole state is a good snapshot."""
+
+    what: Version | Memory
+
+
+@dataclass(frozen=True)
+class Measured:
+    """More is known of how good version `number` is: the means over all reports so far."""
+
+    number: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence for people: what was decided, and why."""
+
+    kind: Literal["decision", "node", "refusal", "state", "warning"]
+    text: str
+    version: int
+    node: str = ""
+
+
+Effect = Send | Work | Cancel | Wake | Save | Measured | Note
+
+
+class Machine(Protocol):
+    """Everything that can be pumped."""
+
+    def on(self, event: Event, now: float) -> Sequence[Effect]: ...

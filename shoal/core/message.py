@@ -1,0 +1,134 @@
+"""The protocol's nouns on one screen. All are level-triggered: each may be lost, doubled, late or sent again.
+
+    node -> hub     Join     a process has started: send what stands; earlier failures are forgotten
+                    Poll     what stands for me?                     (also the sign of life)
+                    Report   the result of an order; resent until acknowledged
+                    Fail     the order cannot be done, and why; resent until acknowledged
+                    Leave    I go; take my order back
+    hub -> node     Order    the work that stands; repeated at every poll until its report is durable
+                    Idle     nothing stands for you
+                    Ack      your report or failure is durable, and whether it counted
+                    Stop     the job has ended
+    operator -> hub Pause, Resume, Stop
+
+Bodies (models, updates) never travel inside: `Ref` names one by the SHA-256 of its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from shoal.core.tree import Slots
+
+OrderId = tuple[int, int]
+"""(boot, n): the coordinator's n-th order, counted anew at each of its starts. Later orders compare greater."""
+
+Kind = Literal["init", "train", "evaluate"]
+"""What an order asks: an initial model; local training; an evaluation only."""
+
+Metrics = dict[str, float]
+"""Named numbers. "train/…" were taken while training, "eval/…" on the node's own held-out data with the model of
+`version`; "eval/examples" is the weight of the latter."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A body by content: SHA-256 in hexadecimal, and its length in bytes."""
+
+    digest: str
+    nbytes: int
+
+
+class Bodies(Protocol):
+    """Where bodies are kept. Content-addressed, so putting twice is the same as once."""
+
+    def put(self, slots: Slots) -> Ref: ...
+
+    def get(self, ref: Ref) -> Slots: ...
+
+
+@dataclass(frozen=True)
+class Join:
+    node: str
+
+
+@dataclass(frozen=True)
+class Poll:
+    node: str
+
+
+@dataclass(frozen=True)
+class Order:
+    """Work for one node. `seed` is the only source of randomness that the work may use."""
+
+    id: OrderId
+    node: str
+    kind: Kind
+    version: int
+    seed: int
+    body: Ref | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of an order. `norm` is the receiver's own measurement of the body (0 without one), never the sender's."""
+
+    node: str
+    order: OrderId
+    version: int
+    weight: float
+    body: Ref | None = None
+    metrics: Metrics = field(default_factory=dict)
+    norm: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The order was not done. `error` is one line for people."""
+
+    node: str
+    order: OrderId
+    error: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    node: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Nothing stands. `after` is the newest order that the hub had made, so a late Idle cannot cancel a newer order."""
+
+    after: OrderId
+
+
+@dataclass(frozen=True)
+class Ack:
+    """The hub will never need this order's report again. Only a counted one commits the node's private memory."""
+
+    order: OrderId
+    counted: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Pause:
+    why: str = "paused by an operator"
+
+
+@dataclass(frozen=True)
+class Resume:
+    why: str = "resumed by an operator"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """To a node: the job has ended. From an operator: end it, now or when the current version has closed."""
+
+    why: str = "stopped by an operator"
+    when: Literal["now", "round"] = "now"
+
+
+Message = Join | Poll | Order | Report | Fail | Leave | Idle | Ack | Pause | Resume | Stop

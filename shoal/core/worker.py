@@ -1,0 +1,134 @@
+"""The edge client as a state machine.
+
+    state       it holds                       it sends at each alarm     it leaves when
+    idle        nothing                        Poll                       an order comes
+    working     an order, in the background    Poll (a sign of life)      Done comes, or the order is superseded
+    answering   a report or a failure          the answer again           it is acknowledged, or a newer order comes
+                (a report that the hub refuses becomes a failure)
+
+A newer order supersedes an older one; an older one is ignored, also when it is over already. The node's private memory
+after an order is *pending* until the report was acknowledged as counted; a report that came too late leaves the memory
+as it was. While memory is pending no order is begun, for nobody knows yet which memory it would start from: the
+acknowledgement comes first, and the poll that follows it brings the order again.
+"""
+
+from __future__ import annotations
+
+from shoal.core.machine import HUB, Cancel, Done, Effect, Event, Memory, Rejected, Result, Save, Send, Timer, Wake, Work
+from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Poll, Ref, Report, Stop
+
+
+class Worker:
+    """One node's part in one job. `memory` is its committed private memory, `said` an answer not yet acknowledged."""
+
+    def __init__(self, node: str, *, beat_s: float = 5.0, memory: Ref | None = None) -> None:
+        self.node, self.beat_s, self.memory = node, beat_s, memory
+        self.order: Order | None = None
+        self.said: Report | Fail | None = None
+        self.pending: Ref | None = None
+        self.over: OrderId = (-1, -1)  # the newest order that has been dealt with
+        self.welcomed = False
+        self.stopped = ""
+
+    def start(self, now: float) -> list[Effect]:
+        """Say hello. After a restart with a spooled answer, call `resume` first."""
+        return [Send(HUB, Join(self.node)), *([Send(HUB, self.said)] if self.said else []), Wake(now + self.beat_s)]
+
+    def resume(self, said: Report | Fail, pending: Ref | None) -> None:
+        """Take up an answer that an earlier process could not deliver."""
+        self.said, self.pending = said, pending
+
+    def on(self, event: Event, now: float) -> list[Effect]:
+        """Take one event and say what follows from it."""
+        if self.stopped:
+            return []
+        match event:
+            case Order():
+                self.welcomed = True
+                return self._take(event)
+            case Idle():
+                self.welcomed = True
+                return self._idle(event)
+            case Ack():
+                return self._acknowledged(event)
+            case Done():
+                return self._done(event)
+            case Rejected():
+                return self._rejected(event)
+            case Timer():
+                return [Send(HUB, self.said or self._hello()), Wake(now + self.beat_s)]
+            case Stop():
+                return self._stop(event)
+            case Leave():
+                return self._leave()
+        return []
+
+    @property
+    def working(self) -> bool:
+        return self.order is not None and self.said is None
+
+    def _hello(self) -> Join | Poll:
+        """A sign of life; until the hub has answered one, the news that this process is a new one."""
+        return Poll(self.node) if self.welcomed else Join(self.node)
+
+    def _take(self, order: Order) -> list[Effect]:
+        if order.id <= self._current() or self.pending is not None:
+            return []
+        cancel = [Cancel(self.order.id)] if self.order is not None and self.working else []
+        self.order, self.said, self.pending = order, None, None
+        return [*cancel, Work(order, self.memory)]
+
+    def _current(self) -> OrderId:
+        if self.order is not None:
+            return self.order.id
+        return self.said.order if self.said is not None else self.over
+
+    def _idle(self, idle: Idle) -> list[Effect]:
+        """Nothing stands: work for an order that the hub has long withdrawn is in vain."""
+        if self.order is None or not self.working or self.order.id > idle.after:
+            return []
+        self.over, self.order = self.order.id, None
+        return [Cancel(self.over)]
+
+    def _done(self, done: Done) -> list[Effect]:
+        if self.order is None or done.order != self.order.id or self.said is not None:
+            return []
+        if done.result is None:
+            self.said = Fail(self.node, done.order, done.error)
+        else:
+            self.said = self._report(self.order, done.result)
+            self.pending = done.result.memory
+        return [Send(HUB, self.said)]
+
+    def _rejected(self, event: Rejected) -> list[Effect]:
+        """The report can never count: say that the order failed, so that nobody waits for it."""
+        if not isinstance(self.said, Report) or self.said.order != event.order:
+            return []
+        self.said, self.pending = Fail(self.node, event.order, f"report refused: {event.why}"), None
+        return [Send(HUB, self.said)]
+
+    def _report(self, order: Order, result: Result) -> Report:
+        return Report(self.node, order.id, order.version, result.weight, result.body, result.metrics)
+
+    def _acknowledged(self, ack: Ack) -> list[Effect]:
+        if self.said is None or ack.order != self.said.order:
+            return []
+        commit = self.pending if ack.counted and isinstance(self.said, Report) else None
+        self.over, self.order, self.said, self.pending = ack.order, None, None, None
+        effects: list[Effect] = [Send(HUB, self._hello())]
+        if commit is not None:
+            self.memory = commit
+            effects.insert(0, Save(Memory(commit)))
+        return effects
+
+    def _stop(self, stop: Stop) -> list[Effect]:
+        cancel: list[Effect] = [Cancel(self.order.id)] if self.order is not None and self.working else []
+        self.stopped, self.order, self.said, self.pending = stop.why or "stopped", None, None, None
+        return cancel
+
+    def _leave(self) -> list[Effect]:
+        """The process ends: hand the order back. An answer that is ready is sent first, and stays in the spool."""
+        cancel: list[Effect] = [Cancel(self.order.id)] if self.order is not None and self.working else []
+        last: list[Effect] = [Send(HUB, self.said)] if self.said is not None else []
+        self.stopped = "left"
+        return [*cancel, *last, Send(HUB, Leave(self.node))]

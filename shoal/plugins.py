@@ -1,0 +1,60 @@
+"""Algorithms and schedules by name: ours, and those that other distributions bring along.
+
+A distribution adds one with an entry point in the group `shoal.algorithms` or `shoal.schedules`:
+
+    [project.entry-points."shoal.algorithms"]
+    mine = "my_package.mine:Mine"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import InvalidJob
+from shoal.core.schedule import Schedule
+
+T = TypeVar("T")
+
+_ALGORITHMS = {
+    "fedavg": "shoal.algorithms.fedavg:FedAvg",
+    "fedsgd": "shoal.algorithms.fedsgd:FedSGD",
+}
+_SCHEDULES = {"rounds": "shoal.schedules.rounds:Rounds"}
+
+
+@cache
+def algorithms() -> dict[str, type[Algorithm]]:
+    """All algorithms by name. Raises `InvalidJob` for an entry point that is none."""
+    return _load(_ALGORITHMS, "shoal.algorithms", Algorithm)
+
+
+@cache
+def schedules() -> dict[str, type[Schedule]]:
+    """All schedules by name. Raises `InvalidJob` for an entry point that is none."""
+    return _load(_SCHEDULES, "shoal.schedules", Schedule)
+
+
+def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[T]]:
+    found: dict[str, type[T]] = {}
+    for name, place in builtin.items():
+        module, _, attribute = place.partition(":")
+        found[name] = getattr(import_module(module), attribute)
+    for entry in entry_points(group=group):
+        kind = entry.load()
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            raise InvalidJob(f"entry point {entry.name} of {group} is no {base.__name__}", code="plugin.invalid")
+        found.setdefault(entry.name, kind)
+    return found
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """A hint for a name that nobody knows."""
+    names = sorted(known)
+    close = get_close_matches(wrong, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"

@@ -1,0 +1,1 @@
+"""Schedules: one file, one class."""

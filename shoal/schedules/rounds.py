@@ -1,0 +1,112 @@
+"""Synchronous rounds: ask a cohort, close when enough have answered (McMahan et al. 2017, Algorithm 1; over-selection
+and the deadline after Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019, section 2.2).
+
+    n = cohort, or fraction * members        ask n + over of them
+    close when n have reported, or nobody is left to wait for, or the deadline has passed: the last two from `quorum` on
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from statistics import median
+from typing import ClassVar
+
+from shoal.core.errors import InvalidJob
+from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait
+
+DEADLINE_FIRST_S = 3600.0
+DEADLINE_LEAST_S = 10.0
+DEADLINE_FACTOR = 3.0
+
+
+@dataclass(frozen=True)
+class Rounds(Schedule):
+    """A cohort trains on the same version; their mean is the next."""
+
+    name: ClassVar[str] = "rounds"
+    title: ClassVar[str] = "Synchronous rounds"
+
+    cohort: int = 0
+    """Reports that a round wants; 0: take `fraction` of the members."""
+    fraction: float = 1.0
+    """C: the share of the members that a round wants, at least one node."""
+    over: int = 0
+    """Nodes asked beyond that, so that stragglers need not be waited for; the last to answer are not counted."""
+    deadline_s: float = 0.0
+    """Seconds until a round closes with what it has; 0: three times the median of the last rounds (10 s to 1 h)."""
+    quorum: int = 1
+    """Reports without which no round closes, whatever the deadline says."""
+    min_nodes: int = 1
+    """Nodes that must have joined before a round is opened."""
+
+    def __post_init__(self) -> None:
+        if self.cohort < 0 or self.over < 0 or not self.deadline_s >= 0:
+            raise InvalidJob("rounds: cohort, over and deadline_s must not be negative")
+        if not 0 < self.fraction <= 1:
+            raise InvalidJob(f"rounds: fraction is {self.fraction}, but a share of the nodes lies in (0, 1]")
+        if self.quorum < 1 or self.min_nodes < 1:
+            raise InvalidJob("rounds: quorum and min_nodes must be at least 1")
+        if self.cohort and self.quorum > self.cohort:
+            raise InvalidJob(
+                f"rounds: a quorum of {self.quorum} is never met by a cohort of {self.cohort}",
+                hint="raise cohort or lower quorum",
+            )
+
+    def wants(self, population: int) -> int:
+        """Reports that close a round at once, when `population` nodes could be asked."""
+        wanted = self.cohort or max(1, round(self.fraction * population))
+        return max(min(wanted, population), min(self.quorum, population), 1)
+
+    def deadline(self, view: View) -> float:
+        """Seconds that this round may take."""
+        if self.deadline_s:
+            return self.deadline_s
+        if not view.seconds:
+            return DEADLINE_FIRST_S
+        return min(max(DEADLINE_FACTOR * median(view.seconds), DEADLINE_LEAST_S), DEADLINE_FIRST_S)
+
+    def decide(self, view: View) -> list[Decision]:
+        """Open, widen, close or wait."""
+        return self._open(view) if view.opened is None else self._go_on(view)
+
+    def _open(self, view: View) -> list[Decision]:
+        needed = max(self.min_nodes, self.quorum)
+        if len(view.members) < needed:
+            return [Wait(f"{len(view.members)} of {needed} nodes have joined")]
+        wanted = self.wants(len(view.members))
+        nodes = view.pick(view.members, wanted + self.over)
+        extra = f" + {len(nodes) - wanted} over" if len(nodes) > wanted else ""
+        return [Ask(nodes, "train", f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes")]
+
+    def _go_on(self, view: View) -> list[Decision]:
+        assert view.opened is not None
+        wanted, got, pending = self.wants(view.population), len(view.reports), len(view.busy)
+        enough = got >= min(self.quorum, wanted)
+        if got >= wanted:
+            return [Close(f"{got} of {wanted} reports")]
+        deadline = self.deadline(view)
+        late = view.now >= view.opened + deadline
+        if late and enough:
+            return [Close(f"deadline of {deadline:g} s with {got} of {wanted}")]
+        missing = wanted - got - pending
+        fresh = [node for node in view.idle if node not in view.asked]
+        if missing > 0 and fresh:
+            return [Ask(view.pick(fresh, missing), "train", f"{missing} of {wanted} lost: replaced")]
+        if not pending and enough:
+            return [Close(f"{got} of {wanted}: nobody is left to wait for")]
+        return self._extend(view, deadline, wanted, late)
+
+    def _extend(self, view: View, deadline: float, wanted: int, late: bool) -> list[Decision]:
+        """Below the quorum, or before the deadline: wait for the next one, and let those that failed try once more."""
+        assert view.opened is not None
+        got = len(view.reports)
+        again = tuple(node for node in view.idle if node in view.failed)
+        if again and (late or not view.busy):
+            return [Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")]
+        passed = floor((view.now - view.opened) / deadline) + 1
+        until = view.opened + passed * deadline
+        while until <= view.now:  # a rounding error must not become a busy loop
+            until += deadline
+        why = f"below the quorum: {got} of {self.quorum}, deadline extended" if late else f"{got} of {wanted} reports"
+        return [Wait(why, until)]

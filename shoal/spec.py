@@ -1,0 +1,168 @@
+"""A job as a person writes it: a TOML file, checked, with a published JSON Schema.
+
+    name = "digits"
+    rounds = 30
+    seed = 1
+    learner = "shoal.learn.digits:learner"
+
+    [algorithm]
+    name = "fedavg"
+    lr = 0.1
+
+    [schedule]
+    name = "rounds"
+    min_nodes = 4
+
+The tables `algorithm` and `schedule` take the fields of the class they name. An unknown key is an error with a
+suggestion, never ignored.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import InvalidJob
+from shoal.core.hub import Plan
+from shoal.core.message import Ref
+from shoal.core.schedule import Schedule
+from shoal.plugins import algorithms, schedules, suggestion
+
+T = TypeVar("T")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HeldOut(_Table):
+    """An evaluation at the coordinator, of every version, on data that no node has. Needs torch there."""
+
+    learner: str = Field(description="`package.module:name` of a learner that is installed with the coordinator")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="passed to that learner")
+
+
+class Limits(_Table):
+    """What the coordinator refuses in this job. Zero: no limit beyond the coordinator's own."""
+
+    update_norm_max: float = Field(0.0, ge=0, description="greatest Euclidean norm of an update")
+    weight_max: float = Field(1e9, gt=0, le=1e15, description="greatest number of examples that a node may claim")
+
+
+class JobSpec(_Table):
+    """A job file."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="name of the job; stands in addresses")
+    title: str = Field("", max_length=200, description="what people read")
+    rounds: int = Field(10, ge=1, le=1_000_000, description="versions to make")
+    seed: int = Field(0, ge=0, lt=2**63, description="source of all randomness of the job")
+    sums: Literal["float64", "fixed"] = Field(
+        "float64", description="how updates are added; fixed: the same bits in any order of arrival"
+    )
+    patience_s: float = Field(300.0, gt=0, description="seconds to wait for an initial model and final evaluations")
+    learner: str = Field("", description="`file.py:name` or `package.module:name`, for simulation and for the demo")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="passed to the learner")
+    algorithm: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"}, description="what is computed")
+    schedule: dict[str, Any] = Field(default_factory=lambda: {"name": "rounds"}, description="who is asked, and when")
+    limits: Limits = Field(default_factory=Limits)
+    held_out: HeldOut | None = None
+
+    @field_validator("algorithm", "schedule")
+    @classmethod
+    def _named(cls, table: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(table.get("name"), str):
+            raise ValueError('must say name = "…"')
+        return table
+
+    def plan(self, start: Ref | None = None) -> Plan:
+        """What the hub needs to know."""
+        return Plan(self.rounds, self.seed, self.sums, start, self.patience_s)
+
+    def build_algorithm(self) -> Algorithm:
+        """The algorithm, configured. Raises `InvalidJob`."""
+        return _build("algorithm", self.algorithm, algorithms())
+
+    def build_schedule(self) -> Schedule:
+        """The schedule, configured. Raises `InvalidJob`."""
+        return _build("schedule", self.schedule, schedules())
+
+
+def _build(what: str, table: dict[str, Any], known: dict[str, type[T]]) -> T:
+    values = dict(table)
+    name = values.pop("name")
+    if name not in known:
+        raise InvalidJob(f"no {what} is called {name!r}", code=f"job.{what}", hint=suggestion(name, known))
+    kind = known[name]
+    allowed = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for key in values:
+        if key not in allowed:
+            raise InvalidJob(f"{what} {name}: no field {key!r}", code=f"job.{what}", hint=suggestion(key, allowed))
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise _invalid(error, f"{what} {name}: ") from None
+
+
+def _invalid(error: ValidationError, prefix: str = "") -> InvalidJob:
+    """The first thing that is wrong, in one line."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    hint = ""
+    if first["type"] == "extra_forbidden":
+        tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut}
+        table = tables.get(str(first["loc"][0]), JobSpec) if len(first["loc"]) > 1 else JobSpec
+        hint = suggestion(str(first["loc"][-1]), table.model_fields)
+    text = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+    return InvalidJob(f"{prefix}{where}: {text}", hint=hint)
+
+
+def parse_job(values: dict[str, Any]) -> JobSpec:
+    """A checked job of TOML or JSON values, algorithm and schedule included. Raises `InvalidJob`."""
+    try:
+        spec = JobSpec.model_validate(values)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    spec.build_algorithm()
+    spec.build_schedule()
+    return spec
+
+
+def load_job(path: Path) -> JobSpec:
+    """The job of a TOML file. Raises `InvalidJob` that names file, line or key."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidJob(f"no file {path}", hint="give the path of a TOML job file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidJob(f"{path}: {error}") from None
+    try:
+        return parse_job(values)
+    except InvalidJob as error:
+        raise InvalidJob(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON Schema of a job file, with the fields of every installed algorithm and schedule."""
+    schema = JobSpec.model_json_schema()
+    definitions = schema.setdefault("$defs", {})
+    for what, known in (("algorithm", algorithms()), ("schedule", schedules())):
+        options = []
+        for name, kind in known.items():
+            table = TypeAdapter(kind).json_schema()
+            table["properties"] = {"name": {"const": name}, **table.get("properties", {})}
+            table["required"], table["additionalProperties"] = ["name"], False
+            definitions[f"{what}-{name}"] = table
+            options.append({"$ref": f"#/$defs/{what}-{name}"})
+        schema["properties"][what] = {"oneOf": options, "description": schema["properties"][what].get("description")}
+    schema["title"] = "A shoal job"
+    return schema
+
+
+def settings_of(kind: type[Any]) -> list[tuple[str, str, Any]]:
+    """(field, type, default) of an algorithm or schedule, for people."""
+    return [(f.name, str(f.type), None if f.default is MISSING else f.default) for f in fields(kind)]

@@ -1,0 +1,466 @@
+"""The only file that knows bytes.
+
+**Payload.** A body is a safetensors file in canonical form. The slot "model" keeps its tensors' names; a tensor of
+another slot is called `@slot/name`, a number `@slot` (an F64 of no dimensions). Slots follow each other by name,
+"model" first. For given layouts there is exactly one header, so a receiver that knows the job's model compares the
+header byte for byte and parses nothing; where the layout is not known yet (an initial model) the header is parsed
+within limits, and must be the canonical one for what it says.
+
+**Frame.** What a request or response carries: four bytes of length (big endian), a JSON head, and the payload if it is
+at most `INLINE_BYTES_MAX` long. A longer one travels alone, under its SHA-256.
+
+    {"shoal": 1, "job": "digits", "type": "report", "order": [1, 17], "version": 3, "weight": 359.0, "body": {...}, ...}
+
+Heads are strict: unknown or missing fields, wrong types and numbers out of range are refused. NaN and infinity are
+allowed in metrics alone, as the strings "NaN", "Infinity" and "-Infinity": a diverged loss must be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from shoal.core import machine, message
+from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.machine import Event
+from shoal.core.message import Message, Report
+from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree
+
+PROTOCOLS = (1,)
+"""Protocol versions that this release speaks, oldest first."""
+
+MEDIA_TYPE = "application/x-shoal-frame"
+INLINE_BYTES_MAX = 256 * 1024
+HEAD_BYTES_MAX = 64 * 1024
+HEADER_BYTES_MAX = 4 * 1024 * 1024
+TENSORS_MAX = 20_000
+NAME_BYTES_MAX = 512
+DIMENSIONS_MAX = 8
+METRICS_MAX = 64
+WEIGHT_MAX = 1e15
+COUNT_MAX = 2**53
+PIECE_BYTES = 1 << 20
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+"""Names of nodes and jobs: they stand in addresses, files and logs."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_METRIC = re.compile(r"[a-z0-9_]+(?:[./-][a-z0-9_]+){0,7}")
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+Layouts = dict[str, Layout | None]
+"""A payload's slots: a layout for a tree, None for a number."""
+
+
+# Payloads
+
+
+def _slot_order(name: str) -> tuple[bool, str]:
+    return name != "model", name
+
+
+def _entries(layouts: Layouts) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    for slot in sorted(layouts, key=_slot_order):
+        layout = layouts[slot]
+        if layout is None:
+            yield f"@{slot}", "F64", ()
+            continue
+        for leaf in layout.leaves:
+            yield leaf.name if slot == "model" else f"@{slot}/{leaf.name}", leaf.dtype, leaf.shape
+
+
+def payload_layout(layouts: Layouts) -> Layout:
+    """The one layout, and so the one header, of a payload with these slots."""
+    return Layout.placed(_entries(layouts))
+
+
+def layouts_of(slots: Slots) -> Layouts:
+    """The slots' layouts. Raises `InvalidPayload` for a tensor name that cannot be told from a slot's."""
+    layouts: Layouts = {n: value.layout if isinstance(value, Tree) else None for n, value in slots.items()}
+    model = layouts.get("model")
+    for leaf in model.leaves if model is not None else ():
+        if leaf.name.startswith("@"):
+            raise InvalidPayload(f"tensor {leaf.name!r}: a name must not start with @", code="payload.name")
+    return layouts
+
+
+def payload_pieces(slots: Slots) -> Iterator[bytes | memoryview]:
+    """The body of these slots, in pieces of at most 1 MiB that are valid until the next one is asked for."""
+    yield payload_layout(layouts_of(slots)).header
+    for slot in sorted(slots, key=_slot_order):
+        value = slots[slot]
+        if not isinstance(value, Tree):
+            yield np.float64(value).tobytes()
+            continue
+        edges = [*range(0, value.layout.nbytes, PIECE_BYTES), value.layout.nbytes]
+        for start, stop in pairwise(edges):
+            yield value.block(start, stop).data
+
+
+class ByteSource(Protocol):
+    """Bytes of a known length that can be read in parts: a buffer, or a file."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+class Window:
+    """A part of a `ByteSource`, read only when it is asked for."""
+
+    __slots__ = ("_source", "_start", "_stop")
+
+    def __init__(self, source: ByteSource, start: int, stop: int) -> None:
+        self._source, self._start, self._stop = source, start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, part: slice) -> Any:
+        start, stop, _ = part.indices(len(self))
+        return self._source[self._start + start : self._start + stop]
+
+
+def read_header(source: ByteSource) -> Layouts:
+    """Parse the header at the start of a body, within limits. Raises `InvalidPayload` unless it is canonical."""
+    length = header_length(bytes(source[0:8]))
+    if 8 + length > len(source):
+        raise InvalidPayload(f"truncated: a header of {length} bytes in a body of {len(source)}", code="payload.short")
+    header = bytes(source[0 : 8 + length])
+    layouts = parse_header(header)
+    expected = len(header) + payload_layout(layouts).nbytes
+    if expected != len(source):
+        raise InvalidPayload(f"a body of {len(source)} bytes, but its header describes {expected}", code="payload.length")
+    return layouts
+
+
+def header_length(prefix: bytes) -> int:
+    """The header's length from a body's first eight bytes, within `HEADER_BYTES_MAX`."""
+    if len(prefix) < 8:
+        raise InvalidPayload(f"truncated: {len(prefix)} bytes are no safetensors file", code="payload.short")
+    length = int.from_bytes(prefix, "little")
+    if not 2 <= length <= HEADER_BYTES_MAX:
+        raise InvalidPayload(f"a header of {length} bytes; at most {HEADER_BYTES_MAX}", code="payload.header")
+    return length
+
+
+def parse_header(header: bytes) -> Layouts:
+    """The slots that a whole header (with its eight bytes of length) describes. Raises `InvalidPayload`."""
+    try:
+        entries = json.loads(header[8:])
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"the header is no JSON: {error}", code="payload.header") from None
+    if not isinstance(entries, dict) or len(entries) > TENSORS_MAX:
+        raise InvalidPayload(f"a header must be an object of at most {TENSORS_MAX} tensors", code="payload.header")
+    slots: dict[str, list[tuple[str, str, tuple[int, ...]]] | None] = {}
+    for name, entry in entries.items():
+        dtype, shape = _parse_entry(name, entry)
+        slot, inner = _slot_and_name(name)
+        if inner is None:
+            slots[slot] = None
+        else:
+            listed = slots.setdefault(slot, [])
+            if listed is None:
+                raise InvalidPayload(f"slot {slot!r} is a number and a tree", code="payload.header")
+            listed.append((inner, dtype, shape))
+    layouts: Layouts = {slot: Layout.of(rows) if rows is not None else None for slot, rows in slots.items()}
+    if payload_layout(layouts).header != header:
+        raise InvalidPayload("the header is not in canonical form", code="payload.header")
+    return layouts
+
+
+def _slot_and_name(name: str) -> tuple[str, str | None]:
+    if not name.startswith("@"):
+        return "model", name
+    slot, slash, inner = name[1:].partition("/")
+    if not slot or slot == "model":
+        raise InvalidPayload(f"tensor {name!r} belongs to no slot", code="payload.name")
+    return slot, inner if slash else None
+
+
+def _parse_entry(name: str, entry: object) -> tuple[str, tuple[int, ...]]:
+    if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX or not name.isprintable():
+        raise InvalidPayload(f"a tensor's name has 1 to {NAME_BYTES_MAX} printable bytes", code="payload.name")
+    if not isinstance(entry, dict):
+        raise InvalidPayload(f"tensor {name!r}: no description", code="payload.header")
+    dtype, shape = entry.get("dtype"), entry.get("shape")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise InvalidPayload(f"tensor {name!r}: type {str(dtype)[:20]!r} is not carried", code="payload.dtype")
+    if not isinstance(shape, list) or len(shape) > DIMENSIONS_MAX:
+        raise InvalidPayload(f"tensor {name!r}: at most {DIMENSIONS_MAX} dimensions", code="payload.shape")
+    if not all(type(size) is int and 0 <= size <= COUNT_MAX for size in shape):
+        raise InvalidPayload(f"tensor {name!r}: its shape is no list of sizes", code="payload.shape")
+    return dtype, tuple(shape)
+
+
+def open_payload(source: ByteSource) -> Slots:
+    """The slots of a whole body; its tensors are read from `source` when they are used."""
+    layouts = read_header(source)
+    whole = payload_layout(layouts)
+    start = len(whole.header)
+    slots: Slots = {}
+    for slot in sorted(layouts, key=_slot_order):
+        layout = layouts[slot]
+        length = 8 if layout is None else layout.nbytes
+        window = Window(source, start, start + length)
+        slots[slot] = Tree(layout, window) if layout is not None else float(np.frombuffer(window[0:8], "<f8")[0])
+        start += length
+    return slots
+
+
+def leaves_of(source: ByteSource) -> tuple[Leaf, ...]:
+    """The tensors of a body as they lie in it."""
+    return payload_layout(read_header(source)).leaves
+
+
+class BodyCheck:
+    """Checks the form of a body while it arrives, before anything is made of it.
+
+    `expected`: the canonical header that it must start with; None: parse one within limits (an initial model).
+    `nbytes`: the announced length. The header's length is compared with it as soon as both are known.
+    """
+
+    def __init__(self, nbytes: int, expected: Layout | None, *, nbytes_max: int) -> None:
+        self._expected, self._nbytes, self._seen = expected, nbytes, 0
+        self._head = bytearray()
+        if expected is not None and nbytes != len(expected.header) + expected.nbytes:
+            raise InvalidPayload(
+                f"a body of {nbytes} bytes; the job's model needs {len(expected.header) + expected.nbytes}",
+                code="payload.length",
+                hint="send the model that the order carried, with the same names, types and shapes",
+            )
+        if nbytes > nbytes_max:
+            raise InvalidPayload(f"a body of {nbytes} bytes; at most {nbytes_max}", code="payload.too-large")
+        self._header_bytes = len(expected.header) if expected is not None else 8
+
+    def feed(self, piece: bytes | memoryview) -> None:
+        """Look at the next bytes. Raises `InvalidPayload` at the first that are wrong."""
+        self._seen += len(piece)
+        if self._seen > self._nbytes:
+            raise InvalidPayload(f"more than the announced {self._nbytes} bytes", code="payload.length")
+        if len(self._head) < self._header_bytes:
+            self._look(piece)
+
+    def _look(self, piece: bytes | memoryview) -> None:
+        self._head += piece[: self._header_bytes - len(self._head)]
+        if self._expected is not None:
+            if not self._expected.header.startswith(self._head):
+                raise self._foreign()
+            return
+        if len(self._head) == 8 == self._header_bytes:
+            self._header_bytes = 8 + header_length(bytes(self._head))
+            if self._header_bytes > self._nbytes:
+                raise InvalidPayload("truncated: the header is longer than the body", code="payload.short")
+            self._head += piece[8 - self._seen + len(piece) : self._header_bytes - self._seen + len(piece)]
+        if len(self._head) == self._header_bytes > 8:
+            needed = self._header_bytes + payload_layout(parse_header(bytes(self._head))).nbytes
+            if needed != self._nbytes:
+                raise InvalidPayload(f"a header for {needed} bytes, a body of {self._nbytes}", code="payload.length")
+
+    def _foreign(self) -> InvalidPayload:
+        return InvalidPayload(
+            "the header is not the one of the job's model",
+            code="payload.header",
+            hint="send the model that the order carried, with the same names, types, shapes and order",
+        )
+
+    def finish(self) -> None:
+        """The sender says that this was all. Raises `InvalidPayload` when it was too little."""
+        if self._seen != self._nbytes or len(self._head) != self._header_bytes:
+            raise InvalidPayload(f"truncated: {self._seen} of {self._nbytes} bytes", code="payload.short")
+
+
+def measure(slots: Slots) -> float:
+    """The greatest norm of a body's trees. Raises `InvalidPayload`, naming the tensor, when a number is not finite."""
+    from shoal.core.tree import first_not_finite, norm
+
+    greatest = 0.0
+    for slot, value in slots.items():
+        size = norm(value) if isinstance(value, Tree) else abs(value)
+        if not math.isfinite(size):
+            bad = first_not_finite(value) if isinstance(value, Tree) else (slot, 0)
+            where = f"{bad[0]}[{bad[1]}] is not finite" if bad else "the norm overflows"
+            raise InvalidPayload(
+                f"{where}", code="payload.not-finite", hint="the training diverged: lower the learning rate, or clip"
+            )
+        greatest = max(greatest, size)
+    return greatest
+
+
+# Heads and frames
+
+_MESSAGES: dict[str, type] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        message.Join,
+        message.Poll,
+        message.Order,
+        message.Report,
+        message.Fail,
+        message.Leave,
+        message.Idle,
+        message.Ack,
+        message.Pause,
+        message.Resume,
+        message.Stop,
+    )
+}
+_EVENTS: dict[str, type] = _MESSAGES | {k.__name__.lower(): k for k in (machine.Timer, machine.Boot, machine.Lost)}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message of a job, and the payload that came with it (empty when it travels alone, or there is none)."""
+
+    job: str
+    message: Message
+    payload: bytes = b""
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can carry it: NaN and infinity become strings, tuples lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event or message as JSON values, with its type."""
+    return {"type": type(event).__name__.lower(), **plain(asdict(event))}
+
+
+def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> Any:
+    """The event or message of `to_json`. Raises `InvalidPayload` for anything else."""
+    rest = dict(values)
+    name = rest.pop("type", None)
+    kind = (kinds or _EVENTS).get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise InvalidPayload(f"no message of type {str(name)[:40]!r}", code="head.type")
+    if isinstance(rest.get("metrics"), dict):
+        rest["metrics"] = {
+            k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in rest["metrics"].items()
+        }
+    try:
+        found = _adapter(kind).validate_json(json.dumps(rest), strict=True, extra="forbid")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or name
+        raise InvalidPayload(f"{name}: {where}: {first['msg']}", code="head.invalid") from None
+    _check(found)
+    return found
+
+
+def _check(found: Any) -> None:
+    """What types cannot say: ranges, lengths and alphabets."""
+    node = getattr(found, "node", None)
+    if node is not None and not NAME.fullmatch(node):
+        raise InvalidPayload(f"{node[:70]!r} is no name of a node", code="head.name")
+    body = getattr(found, "body", None)
+    if body is not None and not (_DIGEST.fullmatch(body.digest) and 0 < body.nbytes <= COUNT_MAX):
+        raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
+    for number in (*_order_of(found), getattr(found, "version", 0), getattr(found, "seed", 0)):
+        if not 0 <= number <= 2**63:
+            raise InvalidPayload(f"{number} is out of range", code="head.range")
+    if isinstance(found, Report):
+        _check_report(found)
+
+
+def _order_of(found: Any) -> tuple[int, ...]:
+    for field in ("order", "id", "after"):
+        value = getattr(found, field, None)
+        if isinstance(value, tuple):
+            return value
+    return ()
+
+
+def _check_report(report: Report) -> None:
+    if not 0 <= report.weight <= WEIGHT_MAX:
+        raise InvalidPayload(f"a weight of {report.weight}; 0 to {WEIGHT_MAX:g}", code="head.weight")
+    if len(report.metrics) > METRICS_MAX:
+        raise InvalidPayload(f"{len(report.metrics)} metrics; at most {METRICS_MAX}", code="head.metrics")
+    for name in report.metrics:
+        if len(name) > 64 or not _METRIC.fullmatch(name):
+            raise InvalidPayload(f"{name[:70]!r} is no name of a metric", code="head.metrics")
+    examples = report.metrics.get("eval/examples", 1.0)
+    if not 0 <= examples <= WEIGHT_MAX:
+        raise InvalidPayload(f"eval/examples is {examples}", code="head.metrics")
+
+
+def encode_head(job: str, found: Message) -> bytes:
+    """A frame without its payload."""
+    values = to_json(found)
+    values.pop("norm", None)  # the receiver's own measurement
+    head = json.dumps({"shoal": PROTOCOLS[-1], "job": job, **values}, separators=(",", ":")).encode()
+    return len(head).to_bytes(4, "big") + head
+
+
+def encode(frame: Frame) -> bytes:
+    """A whole frame."""
+    return encode_head(frame.job, frame.message) + frame.payload
+
+
+def head_bytes(prefix: bytes) -> int:
+    """The head's length from a frame's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
+    length = int.from_bytes(prefix[:4], "big")
+    if len(prefix) < 4 or not 2 <= length <= HEAD_BYTES_MAX:
+        raise InvalidPayload(f"a head has 2 to {HEAD_BYTES_MAX} bytes", code="head.length")
+    return length
+
+
+def decode(data: bytes) -> Frame:
+    """A whole frame. Raises `InvalidPayload` for anything that `encode` would not make."""
+    length = head_bytes(data[:4])
+    if len(data) < 4 + length:
+        raise InvalidPayload("truncated head", code="head.length")
+    if len(data) - 4 - length > INLINE_BYTES_MAX:
+        raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
+    try:
+        values = json.loads(data[4 : 4 + length], parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"the head is no JSON: {error}", code="head.invalid") from None
+    if not isinstance(values, dict):
+        raise InvalidPayload("the head is no object", code="head.invalid")
+    protocol, job = values.pop("shoal", None), values.pop("job", None)
+    if protocol not in PROTOCOLS:
+        raise Refused(
+            f"protocol {str(protocol)[:20]}; this side speaks {', '.join(map(str, PROTOCOLS))}",
+            code="protocol.unknown",
+            hint="install the same release of shoal on both sides",
+        )
+    if not isinstance(job, str) or not NAME.fullmatch(job):
+        raise InvalidPayload("the head names no job", code="head.name")
+    found = from_json(values, _MESSAGES)
+    return Frame(job, replace(found, norm=0.0) if isinstance(found, Report) else found, data[4 + length :])
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def negotiate(offered: Iterable[int]) -> int:
+    """The newest protocol that both sides speak. Raises `Refused` when there is none."""
+    common = set(PROTOCOLS) & set(offered)
+    if not common:
+        raise Refused(
+            f"the other side speaks protocol {sorted(set(offered))}, this one {list(PROTOCOLS)}",
+            code="protocol.unknown",
+            hint="install the same release of shoal on both sides",
+        )
+    return max(common)
