@@ -30,7 +30,7 @@ def principal_of(request: Request) -> Principal | None:
         if found is None:
             raise NotAllowed(
                 "the credential is unknown, expired or revoked",
-                hint="nodes: enrol again with a new token; operators: see operator.token in the coordinator's data folder",
+                hint="nodes: enrol again with a new token; operators: see operator.token in the data folder",
             )
         return found
     cookie = request.cookies.get(COOKIE)
@@ -71,7 +71,9 @@ def _reader(request: Request) -> Principal | None:
         return found
     if found is None:
         raise NotAllowed("no credential", code="auth.missing", hint="sign in, or send Authorization: Bearer …")
-    raise NotAllowed("nodes may not read this", code="auth.forbidden", hint="use a viewer's or an operator's credential")
+    raise NotAllowed(
+        "nodes may not read this", code="auth.forbidden", hint="use a viewer's or an operator's credential"
+    )
 
 
 def _node(request: Request, who: Annotated[Principal, Depends(_needs("node"))]) -> str:

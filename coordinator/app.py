@@ -19,9 +19,10 @@ from shoal import __version__
 from shoal.core.errors import Refused, StorageFailed
 
 DESCRIPTION = """Federated learning, coordinated. People and the command line use the JSON routes; nodes use the routes
-tagged *node*, whose bodies are frames (see docs/protocol.md). Errors are RFC 9457 problems with a `code` and a `hint`."""
-NO_DASHBOARD = """<!doctype html><title>shoal</title><h1>shoal</h1><p>The coordinator runs, but the dashboard was not
-built into this installation. Build it with <code>python dev.py dashboard</code>; the API is at <a href="/docs">/docs</a>.
+tagged *node*, whose bodies are frames (docs/protocol.md). Errors are RFC 9457 problems with a `code` and a `hint`."""
+NO_DASHBOARD = """<!doctype html><title>shoal</title><h1>shoal</h1>
+<p>The coordinator runs, but the dashboard was not built into this installation. Build it with
+<code>python dev.py dashboard</code>; the API is at <a href="/docs">/docs</a>.
 """
 
 
@@ -61,6 +62,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
 
 def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
     """The built files; any other path that is not the API's gets the page, whose script finds its own way."""
+    files = {file.name for file in assets.iterdir() if file.is_file()} if assets is not None else set()
     if assets is not None:
         app.mount("/assets", StaticFiles(directory=assets / "assets"), name="assets")
 
@@ -71,7 +73,6 @@ def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
             raise Refused(f"no such path: /{path}", code="path.unknown", hint="see /docs")
         if assets is None:
             return HTMLResponse(NO_DASHBOARD)
-        file = (assets / path).resolve()
-        if path and file.is_file() and file.is_relative_to(assets.resolve()):
-            return FileResponse(file)
+        if path in files:
+            return FileResponse(assets / path)
         return FileResponse(assets / "index.html", headers={"cache-control": "no-cache"})

@@ -35,7 +35,7 @@ class Principal:
     expires_at: float | None = None
 
     def may(self, role: Role) -> bool:
-        """Whether this one may do what needs that role. Operators may do what viewers may; nobody may be another node."""
+        """Whether this one may do what needs that role. Operators may do all that viewers may; nobody is a node."""
         return self.role == role or (self.role == "operator" and role == "viewer")
 
 
@@ -100,7 +100,7 @@ def end_session(connection: Connection, secret: str) -> None:
 
 
 def enrol(connection: Connection, token: str, name: str, info: dict[str, Any]) -> str:
-    """Spend one use of a token and make the node's credential, in one transaction: one token is one node, races included.
+    """Spend one use of a token and make the node's credential, in one transaction: one token, one node, races too.
 
     Raises `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken.
     """
@@ -112,7 +112,9 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any]) -
             hint="ask an operator for a new one (`shoal token create`)",
         )
     if row.name is not None and row.name != name:
-        raise NotAllowed(f"this token enrols {row.name}, not {name}", code="token.invalid", hint=f"use --name {row.name}")
+        raise NotAllowed(
+            f"this token enrols {row.name}, not {name}", code="token.invalid", hint=f"use --name {row.name}"
+        )
     taken = connection.execute(select(nodes.c.revoked).where(nodes.c.name == name)).first()
     if taken is not None and not taken.revoked:
         raise Refused(

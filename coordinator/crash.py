@@ -5,18 +5,16 @@ A point stands before and after every commit, rename and answer. Outside tests i
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 
 _wanted, _, _pass = os.environ.get("SHOAL_CRASH_AT", "").partition("#")
-_passes_left = int(_pass or 1)
+_passes = itertools.count(1)
+_last = int(_pass or 1)
 
 
 def crashpoint(name: str) -> None:
     """Kill this process with SIGKILL when SHOAL_CRASH_AT names this point ("name#3": at the third pass)."""
-    global _passes_left
-    if name != _wanted:
-        return
-    _passes_left -= 1
-    if _passes_left == 0:
+    if name == _wanted and next(_passes) == _last:
         os.kill(os.getpid(), signal.SIGKILL)

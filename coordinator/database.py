@@ -77,11 +77,12 @@ class Database:
             migrate(self._engine)
         except DBAPIError as error:
             raise StorageFailed(
-                f"the database cannot be opened: {error.orig}", hint="check the path, its permissions and the free space"
+                f"the database cannot be opened: {error.orig}",
+                hint="check the path, its permissions and the free space",
             ) from None
 
     async def write(self, work: Write[T]) -> T:
-        """Run `work` in the writer's next transaction; returns when it is committed, and raises what `work` raised."""
+        """Run `work` in the writer's next transaction; returns when that is committed, raises what `work` raised."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Job(work, loop, future))
@@ -103,15 +104,14 @@ class Database:
                 self._commit(connection, batch)
 
     def _commit(self, connection: Connection, batch: list[_Job]) -> None:
-        """One transaction for the batch; a write that fails is rolled back alone, a commit that fails fails them all."""
+        """One transaction for the batch. A write that fails is rolled back alone; a commit that fails, fails all."""
         results: list[tuple[_Job, Any, Exception | None]] = []
         try:
             with connection.begin():
-                for job in batch:
-                    results.append((job, *_attempt(connection, job)))
+                results += [(job, *_attempt(connection, job)) for job in batch]
                 crashpoint("journal.before-commit")
             crashpoint("journal.after-commit")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - handed to those who wait
             for job in batch:
                 job.fail(_storage_failed(error))
             return
@@ -154,7 +154,7 @@ def _attempt(connection: Connection, job: _Job) -> tuple[Any, Exception | None]:
             return job.work(connection), None
     except DBAPIError as error:
         return None, _storage_failed(error)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - handed to the one who waits
         return None, error
 
 

@@ -1,6 +1,6 @@
 """One job's pump: takes events, journals them, feeds the hub, carries out what follows.
 
-    tell(event) ── queue ── batch ── append + commit ── feed in a thread ── answer ── project (versions, notes, snapshot)
+    tell(event) ─ queue ─ batch ─ append + commit ─ feed in a thread ─ answer ─ project (versions, notes, snapshot)
 
 Events that arrive while one batch is on the disk form the next: that is the group commit. The order of the journal is
 the order of feeding. Nothing is answered before its event is durable, and nothing is fed that is not; so a crash at any
@@ -24,11 +24,13 @@ from coordinator import journal
 from coordinator.crash import crashpoint
 from coordinator.database import Database
 from coordinator.journal import Entry, Fed
+from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
+from coordinator.uploads import Uploads
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Event, Save, Send, Timer, Version, Wake
-from shoal.core.message import Ack, Kind, Ref
+from shoal.core.message import Ack, Kind, Ref, Report
 from shoal.core.tree import Layout
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec
@@ -50,8 +52,8 @@ class Services:
     """What a driver shares with all others."""
 
     database: Database
-    bodies: FileBodies
     broadcast: Broadcast
+    settings: Settings
     bells: defaultdict[str, asyncio.Event]
     """By node: set when something was sent to it, in any job."""
 
@@ -59,8 +61,9 @@ class Services:
 class Driver:
     """The only one that touches a job's hub. `hub` may be read from the event loop between batches."""
 
-    def __init__(self, spec: JobSpec, start: Ref | None, services: Services) -> None:
-        self.spec, self.name, self._services = spec, spec.name, services
+    def __init__(self, spec: JobSpec, start: Ref | None, bodies: FileBodies, services: Services) -> None:
+        self.spec, self.name, self.bodies, self._services = spec, spec.name, bodies, services
+        self.uploads = Uploads(bodies, services.settings)
         self._plan = spec.plan(start)
         self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
         self.hub = self._new_hub(None)
@@ -70,13 +73,14 @@ class Driver:
         self._queue: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._pins: defaultdict[str, int] = defaultdict(int)
         self._unprojected: list[Fed] = []
+        self._needed: dict[int, str] = {}  # bodies of reports that a replay would fold, by their event
         self._task: asyncio.Task[None] | None = None
         self._expected: Layout | None = None  # of updates: fixed from version 0 on
         self.trouble = ""
         self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
 
     def _new_hub(self, state: dict[str, Any] | None) -> Hub:
-        parts = (self._plan, self._algorithm, self._schedule, self._services.bodies)
+        parts = (self._plan, self._algorithm, self._schedule, self.bodies)
         return Hub(*parts) if state is None else Hub.restore(*parts, state)
 
     # Outside
@@ -134,9 +138,9 @@ class Driver:
                 del self._pins[digest]
 
     def in_use(self) -> set[str]:
-        """Digests of bodies that the hub, its orders or a request in hand still need."""
+        """Digests of bodies that a replay, the hub's orders or a request in hand still need."""
         hub = self.hub
-        digests = {report.body.digest for report in hub.reports if report.body is not None} | set(self._pins)
+        digests = set(self._needed.values()) | set(self._pins)
         digests |= {m.order.body.digest for m in hub.roster.all() if m.order is not None and m.order.body is not None}
         return digests | ({hub.model.digest} if hub.model is not None else set())
 
@@ -176,11 +180,12 @@ class Driver:
             await self._not_kept(batch, error)
             return
         self._seq += len(batch)
+        self._note_needs(entries)
         self.trouble = ""
         crashpoint("driver.journaled")
         try:
             fed = await asyncio.to_thread(self._feed, entries)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the hub's state is in doubt
             await self._recover(batch, entries, error)
             return
         crashpoint("driver.fed")
@@ -188,6 +193,11 @@ class Driver:
         for waiting, one in zip(batch, fed, strict=True):
             waiting.succeed(one.effects)
         await self._project(fed)
+
+    def _note_needs(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry.event, Report) and entry.event.body is not None:
+                self._needed[entry.seq] = entry.event.body.digest
 
     async def _not_kept(self, batch: list[_Waiting], error: StorageFailed) -> None:
         """Nothing was journaled, so nothing has happened: say so, and let the alarm ring again."""
@@ -229,7 +239,11 @@ class Driver:
             return
         crashpoint("driver.projected")
         self._unprojected.clear()
-        self.closed += [e.what for one in mine for e in one.effects if isinstance(e, Save) and isinstance(e.what, Version)]
+        durable = max((one.entry.seq for one in mine if one.state is not None), default=0)
+        self._needed = {seq: digest for seq, digest in self._needed.items() if seq > durable}
+        self.closed += [
+            e.what for one in mine for e in one.effects if isinstance(e, Save) and isinstance(e.what, Version)
+        ]
         for item in items:
             self._services.broadcast.tell(item)
         if any(one.state is not None or _notes(one) for one in fed):
@@ -245,6 +259,8 @@ class Driver:
         fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
         self.hub = hub
         self._unprojected.clear()
+        self._needed.clear()
+        self._note_needs(entries)
         self._carry(fed)
         if fed:
             await self._project(fed)
@@ -267,7 +283,7 @@ class Driver:
             except StorageFailed as failure:
                 self._trouble(failure.message)
                 await asyncio.sleep(RETRY_S)
-            except Exception as failure:
+            except Exception as failure:  # noqa: BLE001 - a bug met by one event must not end the job
                 await self._set_aside_poison(failure)
 
     async def _set_aside_poison(self, failure: Exception) -> None:
@@ -277,7 +293,7 @@ class Driver:
         for entry in entries:
             try:
                 await asyncio.to_thread(self._feed_one, hub, entry)
-            except Exception:
+            except Exception:  # noqa: BLE001 - this is the one
                 await self._services.database.write(partial(journal.set_aside, job=self.name, seq=entry.seq))
                 kind, node = type(entry.event).__name__, getattr(entry.event, "node", "")
                 text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {failure}"

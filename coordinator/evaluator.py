@@ -27,10 +27,10 @@ Tell = Callable[[str, int, dict[str, Any]], Awaitable[None]]
 class Evaluator:
     """`tell(job, number, metrics)` is called on the event loop with names "held_out/…"."""
 
-    def __init__(self, bodies: Bodies, tell: Tell) -> None:
-        self._bodies, self._tell = bodies, tell
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
         self._learners: dict[str, Learner] = {}
-        self._next: dict[str, tuple[JobSpec, int, Ref]] = {}
+        self._next: dict[str, tuple[JobSpec, int, Ref, Bodies]] = {}
         self._running = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -52,11 +52,11 @@ class Evaluator:
             self._learners[spec.name] = load_learner(spec.held_out.learner, options)
         return self._learners[spec.name]
 
-    def add(self, spec: JobSpec, number: int, model: Ref) -> None:
+    def add(self, spec: JobSpec, number: int, model: Ref, bodies: Bodies) -> None:
         """Measure that version soon."""
         if spec.held_out is None:
             return
-        self._next[spec.name] = (spec, number, model)
+        self._next[spec.name] = (spec, number, model, bodies)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="held-out evaluation")
 
@@ -67,19 +67,19 @@ class Evaluator:
     async def _work(self) -> None:
         while self._next:
             name = next(iter(self._next))
-            spec, number, model = self._next.pop(name)
+            spec, number, model, bodies = self._next.pop(name)
             self._running = name
             try:
-                metrics = await asyncio.to_thread(self._measure, spec, model)
+                metrics = await asyncio.to_thread(self._measure, spec, model, bodies)
                 await self._tell(name, number, metrics)
             except Exception as error:  # people's code; the job goes on without
                 log.error("held-out evaluation failed", job=name, version=number, error=repr(error), exc_info=error)
             finally:
                 self._running = ""
 
-    def _measure(self, spec: JobSpec, model: Ref) -> dict[str, Any]:
+    def _measure(self, spec: JobSpec, model: Ref, bodies: Bodies) -> dict[str, Any]:
         learner = self._learner(spec)
-        learner.load(tree_slot(self._bodies.get(model), "model"))
+        learner.load(tree_slot(bodies.get(model), "model"))
         found = learner.evaluate()
         metrics: dict[str, Any] = wire.plain({n.replace("eval/", "held_out/", 1): v for n, v in found.items()})
         return metrics

@@ -126,9 +126,7 @@ def merge_metrics(connection: Connection, job: str, number: int, metrics: dict[s
         connection.execute(update(versions).where(here).values(metrics={**known, **metrics}))
 
 
-def _tell(
-    connection: Connection, job: str, entry: Entry, part: int, topic: str, data: dict[str, Any]
-) -> list[Item]:
+def _tell(connection: Connection, job: str, entry: Entry, part: int, topic: str, data: dict[str, Any]) -> list[Item]:
     """A row of the feed; nothing when it is there already."""
     row = {"job": job, "seq": entry.seq, "part": part, "at": entry.at, "topic": topic, "data": data}
     statement = insert(feed).values(row).on_conflict_do_nothing().returning(feed.c.id)

@@ -1,7 +1,7 @@
 """The byte ledger: what crossed the wire, per job, version, node, kind and direction.
 
-Booked in memory where the protocol counts, added to the database every `traffic_flush_s`. After a `kill -9` at most that
-much of the *count* is missing; nothing else depends on it.
+Booked in memory where the protocol counts, added to the database every `traffic_flush_s`. After a `kill -9` at most
+that much of the *count* is missing; nothing else depends on it.
 """
 
 from __future__ import annotations

@@ -104,8 +104,9 @@ def install(app: FastAPI) -> None:
 def raw(status: int, detail: str, code: str, hint: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A problem as the two ASGI messages of a response that closes the connection."""
     body = json.dumps(
-        Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, code=code, hint=hint, instance=path)
-        .model_dump()
+        Problem(
+            title=HTTPStatus(status).phrase, status=status, detail=detail, code=code, hint=hint, instance=path
+        ).model_dump()
     ).encode()
     headers = [
         (b"content-type", MEDIA_TYPE.encode()),

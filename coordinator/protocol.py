@@ -5,16 +5,16 @@ the first byte received to the last byte sent. Routes say what a request was for
 count would be higher; this is the plain text.
 
 **Receipt deadlines.** uvicorn restarts its only timer at each byte, so a client that sends one byte a second holds a
-connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have come
-at `body_bytes_per_s_min` on average. Seconds are counted as ticks of our own loop, and not while reading is paused: a
-server that stalls must not blame its clients.
+connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have
+come at `body_bytes_per_s_min` on average. Seconds are counted as ticks of our own loop, and not while reading is
+paused: a server that stalls must not blame its clients.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -40,7 +40,7 @@ class Label(NamedTuple):
 class Exchange:
     """The bytes of one request and its response."""
 
-    label: Label = Label()
+    label: Label = field(default_factory=Label)
     up: int = 0
     up_body: int = 0
     down: int = 0

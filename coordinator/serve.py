@@ -93,11 +93,11 @@ def build(settings: Settings) -> Server:
 def _tell_malloc() -> None:
     """Start this process again with glibc's settings, once; they are read before Python is."""
     if sys.platform == "linux" and not any(name in os.environ for name in MALLOC) and "pytest" not in sys.modules:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | MALLOC)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | MALLOC)  # noqa: S606 - ourselves
 
 
 class Server(uvicorn.Server):
-    """uvicorn with a coordinator inside: it is restored before the first connection, and drained before the last ends."""
+    """uvicorn with a coordinator inside: restored before the first connection, drained before the last ends."""
 
     def __init__(self, config: uvicorn.Config, coordinator: Coordinator) -> None:
         super().__init__(config)

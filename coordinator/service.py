@@ -25,8 +25,7 @@ from coordinator.retention import Retention
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
-from coordinator.uploads import Uploads
-from shoal.core.errors import Refused
+from shoal.core.errors import Refused, StorageFailed
 from shoal.core.machine import Lost
 from shoal.core.message import Join, Ref
 from shoal.runtime.store import FileBodies
@@ -54,8 +53,7 @@ class Coordinator:
     def __init__(self, settings: Settings, ledger: Ledger, operator_token: str) -> None:
         self.settings, self.ledger = settings, ledger
         self._operator_token = operator_token
-        self.bodies = FileBodies(settings.data / "bodies", crashpoint)
-        self.uploads = Uploads(self.bodies, settings)
+        self.starts = self.bodies_of(".start")  # initial models, before their jobs; no job can be called so
         self.directory = Directory()
         self.broadcast = Broadcast()
         self.presence = Presence(settings.lease_s)
@@ -70,8 +68,8 @@ class Coordinator:
     async def start(self) -> None:
         """Open the database, restore every job, begin to tick."""
         self.database = Database(self.settings.url)
-        self.evaluator = Evaluator(self.bodies, self._evaluated)
-        self.retention = Retention(self.database, self.bodies, self.settings)
+        self.evaluator = Evaluator(self._evaluated)
+        self.retention = Retention(self.database, self.settings)
         await self.database.write(lambda c: self.directory.load(c, self._operator_token))
         await self.database.write(self.ledger.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes)).all()):
@@ -81,7 +79,6 @@ class Coordinator:
             self.records[row.name] = record
             if row.ended_at is None:
                 await self._drive(record, Ref(**row.start) if row.start else None)
-        await self.retention.sweep(self.drivers())
         self._tasks = [asyncio.create_task(self._tick(), name="tick"), asyncio.create_task(self._flush(), name="flush")]
         self.ready = True
         log.info("ready", jobs=len(self.records), data=str(self.settings.data))
@@ -105,12 +102,18 @@ class Coordinator:
         await self.database.close()
 
     async def _drive(self, record: Record, start: Ref | None) -> Driver:
-        driver = Driver(record.spec, start, Services(self.database, self.bodies, self.broadcast, self.bells))
+        bodies = self.bodies_of(record.spec.name)
+        driver = Driver(record.spec, start, bodies, Services(self.database, self.broadcast, self.settings, self.bells))
         await driver.start()
+        await self.retention.sweep(driver)
         record.driver = driver
         for member in driver.hub.roster.here():
             self.presence.heard(member.node)  # it has a whole lease to come back in
         return driver
+
+    def bodies_of(self, job: str) -> FileBodies:
+        """Each job has its own folder of bodies, so that clearing away after one never touches another."""
+        return FileBodies(self.settings.data / "bodies" / job, crashpoint)
 
     # Jobs
 
@@ -140,12 +143,16 @@ class Coordinator:
         """Begin a job. Raises `Refused` when its name is taken."""
         if spec.name in self.records:
             raise Refused(
-                f"a job called {spec.name} exists", code="job.exists", hint='give the job another name = "…" in its file'
+                f"a job called {spec.name} exists",
+                code="job.exists",
+                hint='give the job another name = "…" in its file',
             )
         if spec.held_out is not None:
             self.evaluator.check(spec)
         record = Record(spec, time.time())
         self.records[spec.name] = record
+        if start is not None:
+            await asyncio.to_thread(lambda: self.bodies_of(spec.name).put(self.starts.get(start)))
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
         values["start"] = {"digest": start.digest, "nbytes": start.nbytes} if start else None
         try:
@@ -205,7 +212,7 @@ class Coordinator:
                 await self._lose_the_silent()
                 await self._after_versions()
                 await teller.tell()
-            except Exception as error:  # one bad tick must not be the last
+            except Exception as error:
                 log.error("tick failed", error=repr(error), exc_info=error)
 
     async def _lose_the_silent(self) -> None:
@@ -223,7 +230,7 @@ class Coordinator:
                 continue
             closed, driver.closed = driver.closed, []
             for version in closed:
-                self.evaluator.add(record.spec, version.number, version.model)
+                self.evaluator.add(record.spec, version.number, version.model, driver.bodies)
             if closed:
                 await self.retention.after(driver, closed)
             if driver.ended and record.ended_at is None and not self.evaluator.busy(record.spec.name):
@@ -253,7 +260,7 @@ class Coordinator:
             await asyncio.sleep(self.settings.traffic_flush_s)
             try:
                 await self.write_counts()
-            except Exception as error:
+            except StorageFailed as error:
                 log.error("byte counts not written; trying again", error=repr(error))
 
     async def write_counts(self) -> None:

@@ -18,7 +18,9 @@ class Settings(BaseModel):
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
     data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
     database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in the data folder")
-    operator_token: str = Field("", description="the operators' token; empty: made at the first start, kept in DATA/operator.token")
+    operator_token: str = Field(
+        "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
+    )
     open_reading: bool | None = Field(
         None, description="whether anybody may read jobs and metrics; unset: only when listening on loopback"
     )
@@ -38,9 +40,13 @@ class Settings(BaseModel):
     poll_s_max: float = Field(25.0, gt=0, le=300, description="longest time that a poll is held open")
     token_ttl_s: float = Field(900.0, gt=0, description="life of an enrolment token, unless it says otherwise")
     session_ttl_s: float = Field(7 * 86400.0, gt=0, description="life of a browser session")
-    models_kept: int = Field(20, ge=2, description="newest versions of a job whose models are kept, beside the best one")
+    models_kept: int = Field(
+        20, ge=2, description="newest versions of a job whose models are kept, beside the best one"
+    )
     keep_updates: bool = Field(False, description="keep nodes' updates after they were folded")
-    feed_kept: int = Field(100_000, ge=100, description="newest notes and versions per job that can be replayed to a browser")
+    feed_kept: int = Field(
+        100_000, ge=100, description="newest notes and versions per job that can be replayed to a browser"
+    )
     traffic_flush_s: float = Field(1.0, gt=0, description="how often byte counts are written to the database")
 
     @property

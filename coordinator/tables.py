@@ -1,6 +1,6 @@
-"""The database's tables. `events` and `snapshots` are the truth; the rest can be derived from them, or is about people.
+"""The database's tables. `events` and `snapshots` are the truth; the rest is derived, or about people.
 
-Rows that are derived carry the sequence number of their event, so that writing them again after a crash changes nothing.
+Derived rows carry the sequence number of their event, so that writing them again after a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ tokens = Table(
     "tokens",
     metadata,
     Column("secret", String(64), primary_key=True),
-    Column("role", String(16), nullable=False),  # node: an enrolment token; operator, viewer: a bearer; session: a cookie
+    Column(
+        "role", String(16), nullable=False
+    ),  # node: an enrolment token; operator, viewer: a bearer; session: a cookie
     Column("name", String(63)),  # the only node that it may enrol
     Column("uses", Integer, nullable=False),  # enrolments left
     Column("grants", String(16)),  # of a session: operator or viewer

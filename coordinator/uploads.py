@@ -12,19 +12,19 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 
 from coordinator.crash import crashpoint
-from coordinator.driver import Driver
 from coordinator.settings import Settings
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.core.message import Order, Ref, Report
+from shoal.core.message import Ref, Report
 from shoal.core.tree import Layout
 from shoal.runtime.store import FileBodies
+from shoal.spec import Limits
 
 MEASURED_KEPT = 1024
 
 
 class Uploads:
-    """All bodies that are coming in."""
+    """The bodies of one job (or of no job yet) that are coming in."""
 
     def __init__(self, bodies: FileBodies, settings: Settings) -> None:
         self._bodies, self._settings = bodies, settings
@@ -35,7 +35,8 @@ class Uploads:
         free = self._bodies.free_bytes()
         if free - nbytes < self._settings.disk_reserve_bytes:
             raise StorageFailed(
-                f"{free // 2**20} MiB free on the coordinator's disk, {self._settings.disk_reserve_bytes // 2**20} in reserve",
+                f"{free // 2**20} MiB free on the coordinator's disk, "
+                f"of which {self._settings.disk_reserve_bytes // 2**20} are kept in reserve",
                 code="storage.full",
                 hint="free disk space on the coordinator; nodes send again by themselves",
             )
@@ -80,8 +81,8 @@ class Uploads:
 
         await self.take(owner, ref, 0, expected, once())
 
-    async def admit(self, driver: Driver, order: Order, report: Report) -> float:
-        """Check a stored body against its order and the job's limits; returns its norm. Changes nothing."""
+    async def admit(self, report: Report, expected: Layout | None, limits: Limits | None) -> float:
+        """Check a report's stored body against the layout and the job's limits; returns its norm. Changes nothing."""
         if report.body is None:
             return 0.0
         if not self._bodies.has(report.body.digest):
@@ -89,7 +90,6 @@ class Uploads:
                 "the body of this report is not here", code="body.missing", hint="upload it again, then send the report"
             )
         slots = await asyncio.to_thread(self._bodies.get, report.body)
-        expected = driver.expected(order.kind)
         if expected is not None and wire.payload_layout(wire.layouts_of(slots)) != expected:
             raise _foreign()
         norm = self._measured.get(report.body.digest)
@@ -98,23 +98,24 @@ class Uploads:
             self._measured[report.body.digest] = norm
             if len(self._measured) > MEASURED_KEPT:
                 self._measured.popitem(last=False)
-        self._limits(driver, order, report, norm)
+        if limits is not None:
+            _check_limits(limits, report, norm)
         return norm
 
-    def _limits(self, driver: Driver, order: Order, report: Report, norm: float) -> None:
-        limits = driver.spec.limits
-        if order.kind == "train" and not 0 < report.weight <= limits.weight_max:
-            raise InvalidPayload(
-                f"a weight of {report.weight:g}; more than 0, at most {limits.weight_max:g} in this job",
-                code="update.weight",
-                hint="the weight is the number of examples that were trained on",
-            )
-        if order.kind == "train" and limits.update_norm_max and norm > limits.update_norm_max:
-            raise InvalidPayload(
-                f"an update of norm {norm:.6g}; at most {limits.update_norm_max:g} in this job",
-                code="update.norm",
-                hint="lower the learning rate, clip, or raise limits.update_norm_max",
-            )
+
+def _check_limits(limits: Limits, report: Report, norm: float) -> None:
+    if not 0 < report.weight <= limits.weight_max:
+        raise InvalidPayload(
+            f"a weight of {report.weight:g}; more than 0, at most {limits.weight_max:g} in this job",
+            code="update.weight",
+            hint="the weight is the number of examples that were trained on",
+        )
+    if limits.update_norm_max and norm > limits.update_norm_max:
+        raise InvalidPayload(
+            f"an update of norm {norm:.6g}; at most {limits.update_norm_max:g} in this job",
+            code="update.norm",
+            hint="lower the learning rate, clip, or raise limits.update_norm_max",
+        )
 
 
 def _foreign() -> InvalidPayload:

@@ -1,7 +1,7 @@
 """What the API answers with: the shapes that the dashboard's types are generated from.
 
-Times `*_at` are ISO 8601 in UTC, durations `*_s` and `seconds` are seconds, sizes are bytes. A number that is not finite
-is one of the strings "NaN", "Infinity", "-Infinity".
+Times `*_at` are ISO 8601 in UTC, durations `*_s` and `seconds` are seconds, sizes are bytes. A number that is not
+finite is one of the strings "NaN", "Infinity", "-Infinity".
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ def iso(seconds: float | None) -> str | None:
 
 
 class Model(BaseModel):
+    """A job's present model."""
+
     digest: str = Field(description="SHA-256 of the safetensors file")
     bytes: int
     parameters: int
 
 
 class Best(BaseModel):
+    """The best version so far, by accuracy."""
+
     accuracy: float
     version: int
 
@@ -63,6 +67,8 @@ class Job(BaseModel):
 
 
 class Jobs(BaseModel):
+    """All jobs."""
+
     jobs: list[Job]
 
 
@@ -87,10 +93,14 @@ class Version(BaseModel):
 
 
 class Versions(BaseModel):
+    """Closed versions, by number."""
+
     versions: list[Version]
 
 
 class Note(BaseModel):
+    """A sentence for people: what was decided or happened, and why."""
+
     id: int
     at: str
     version: int
@@ -100,6 +110,8 @@ class Note(BaseModel):
 
 
 class Notes(BaseModel):
+    """Notes, oldest first."""
+
     notes: list[Note]
 
 
@@ -124,10 +136,14 @@ class JobNode(BaseModel):
 
 
 class JobNodes(BaseModel):
+    """The nodes of one job."""
+
     nodes: list[JobNode]
 
 
 class Node(BaseModel):
+    """A node."""
+
     name: str
     state: Literal["online", "training", "stale", "gone"]
     jobs: list[str]
@@ -137,10 +153,14 @@ class Node(BaseModel):
 
 
 class Nodes(BaseModel):
+    """All nodes."""
+
     nodes: list[Node]
 
 
 class TrafficRow(BaseModel):
+    """Bytes in one direction, of one group."""
+
     version: int | None = None
     node: str | None = None
     kind: str | None = None
@@ -162,36 +182,52 @@ class Traffic(BaseModel):
 class NewJob(BaseModel):
     """A job file as JSON, and optionally the digest of an initial model that was uploaded before."""
 
-    spec: dict[str, Any] = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
+    spec: dict[str, Any] = Field(
+        examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}]
+    )
     start_model: str | None = None
 
 
 class Why(BaseModel):
+    """A reason, for the record; and for a stop, when."""
+
     why: str = ""
     when: Literal["now", "round"] = "now"
 
 
 class NewToken(BaseModel):
+    """The token that is wanted."""
+
     role: Literal["node", "operator", "viewer"] = "node"
-    name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="the only node that it may enrol")
+    name: str | None = Field(
+        None, pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="the only node that it may enrol"
+    )
     uses: int = Field(1, ge=1, le=1000, description="nodes that it may enrol")
     ttl_s: float | None = Field(None, gt=0, le=365 * 86400)
 
 
 class Token(BaseModel):
+    """A new token."""
+
     token: str = Field(description="shown this once")
     expires_at: str | None
 
 
 class SignIn(BaseModel):
+    """A token that signs somebody in."""
+
     token: str
 
 
 class Session(BaseModel):
+    """Who the browser is signed in as."""
+
     role: Literal["operator", "viewer"] | None
 
 
 class Enrolment(BaseModel):
+    """A node that wants a credential."""
+
     token: str = Field(examples=["sht_…"])
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["hospital-a"])
     info: dict[str, Any] = Field(default_factory=dict)
@@ -199,17 +235,23 @@ class Enrolment(BaseModel):
 
 
 class Enrolled(BaseModel):
+    """A node's credential, shown this once."""
+
     credential: str
     name: str
     protocol: int
 
 
 class Hello(BaseModel):
+    """A node whose process has started."""
+
     info: dict[str, Any] = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
 
 
 class Welcome(BaseModel):
+    """What the coordinator expects of its nodes."""
+
     name: str
     protocol: int
     lease_s: float
@@ -218,16 +260,22 @@ class Welcome(BaseModel):
 
 
 class Beat(BaseModel):
+    """How far a node is with an order."""
+
     job: str
     order: str = Field(pattern=r"^\d{1,18}\.\d{1,18}$")
     progress: float = Field(ge=0, le=1)
 
 
 class Body(BaseModel):
+    """A body that is here."""
+
     digest: str
     bytes: int
 
 
 class Release(BaseModel):
+    """What runs here."""
+
     version: str
     protocols: list[int]

@@ -138,7 +138,9 @@ def read_header(source: ByteSource) -> Layouts:
     layouts = parse_header(header)
     expected = len(header) + payload_layout(layouts).nbytes
     if expected != len(source):
-        raise InvalidPayload(f"a body of {len(source)} bytes, but its header describes {expected}", code="payload.length")
+        raise InvalidPayload(
+            f"a body of {len(source)} bytes, but its header describes {expected}", code="payload.length"
+        )
     return layouts
 
 
@@ -354,9 +356,7 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
     if kind is None:
         raise InvalidPayload(f"no message of type {str(name)[:40]!r}", code="head.type")
     if isinstance(rest.get("metrics"), dict):
-        rest["metrics"] = {
-            k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in rest["metrics"].items()
-        }
+        rest["metrics"] = {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in rest["metrics"].items()}
     try:
         found = _adapter(kind).validate_json(json.dumps(rest), strict=True, extra="forbid")
     except ValidationError as error:

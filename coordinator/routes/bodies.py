@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator, MutableMapping
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -14,10 +15,11 @@ from starlette.requests import ClientDisconnect
 from coordinator import views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
 from coordinator.driver import Driver
-from coordinator.service import Coordinator
 from coordinator.tables import versions
+from coordinator.uploads import Uploads
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
 from shoal.core.message import Order, Ref
+from shoal.runtime.store import FileBodies
 
 router = APIRouter()
 
@@ -39,7 +41,7 @@ DOWNLOAD: dict[int | str, dict[str, Any]] = {
 class FileResponse(Response):
     """A file in large pieces, whole or in part; immutable, since its name is its hash."""
 
-    def __init__(self, path: os.PathLike[str], ref: Ref, request: Request) -> None:
+    def __init__(self, path: FilePath, ref: Ref, request: Request) -> None:
         self._path, self._start, self._stop = path, 0, ref.nbytes
         headers = {
             "etag": f'"sha256:{ref.digest}"',
@@ -62,7 +64,7 @@ class FileResponse(Response):
         if scope["method"] == "HEAD" or self.status_code == 304:
             await send({"type": "http.response.body", "body": b""})
             return
-        with open(self._path, "rb") as file:  # noqa: ASYNC230 - from the page cache, in pieces
+        with self._path.open("rb") as file:
             place = self._start
             while place < self._stop:
                 piece = os.pread(file.fileno(), min(PIECE_BYTES, self._stop - place), place)
@@ -81,7 +83,7 @@ def _range(text: str | None, nbytes: int) -> tuple[int, int] | None:
     return start, stop
 
 
-def _standing(coordinator: Coordinator, driver: Driver, node: str) -> Order:
+def _standing(driver: Driver, node: str) -> Order:
     member = driver.hub.roster.get(node)
     if member is None or member.order is None:
         raise Refused(
@@ -116,17 +118,17 @@ async def upload(
 ) -> views.Body:
     """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off."""
     driver = coordinator.driver(job)
-    order = _standing(coordinator, driver, node)
+    order = _standing(driver, node)
     label(request, job, order.version, node, "body")
     start, total = _extent(request)
     if total < 1:
         raise InvalidPayload("an empty body", code="payload.short")
-    if not coordinator.bodies.has(digest):
+    if not driver.bodies.has(digest):
         response.status_code = 201
         expected = driver.expected(order.kind)
         with driver.pinned(digest):
             try:
-                await coordinator.uploads.take(node, Ref(digest, total), start, expected, _pieces(request))
+                await driver.uploads.take(node, Ref(digest, total), start, expected, _pieces(request))
             except InvalidPayload as error:
                 coordinator.presence.doing[job, node].fail(error.message)
                 await driver.remark("refusal", f"{node}: {error.message}", node)
@@ -139,44 +141,47 @@ async def upload(
 async def uploaded(job: str, digest: Digest, request: Request, node: Node, coordinator: Coord) -> Response:
     """Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is."""
     label(request, job, coordinator.driver(job).hub.version, node, "body")
-    size = coordinator.bodies.size(digest)
+    bodies = coordinator.driver(job).bodies
+    size = bodies.size(digest)
     if size is not None:
         return Response(status_code=200, headers={"content-length": str(size)})
-    offset = coordinator.bodies.offset(node, digest)
+    offset = bodies.offset(node, digest)
     return Response(status_code=404, headers={"upload-offset": str(offset)})
 
 
 @router.get("/jobs/{job}/bodies/{digest}", tags=["node"], responses=DOWNLOAD, response_class=Response)
 async def download(job: str, digest: Digest, request: Request, coordinator: Coord) -> Response:
     """A body. Nodes get what their order names; people who may read get models. Nobody gets another node's update."""
-    driver = coordinator.record(job).driver
+    driver, bodies = coordinator.record(job).driver, coordinator.bodies_of(job)
     who = principal_of(request)
     if who is not None and who.role == "node":
-        order = _standing(coordinator, coordinator.driver(job), who.name)
+        order = _standing(coordinator.driver(job), who.name)
         if order.body is None or order.body.digest != digest:
             raise NotAllowed("your order does not name this body", code="auth.forbidden", hint="poll for your order")
         label(request, job, order.version, who.name, "model")
-        return _file(coordinator, request, order.body)
+        return _file(bodies, request, order.body)
     if who is None and not coordinator.settings.reading_is_open:
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
     model = driver.hub.model if driver is not None else None
     if model is not None and model.digest == digest:
-        return _file(coordinator, request, model)
+        return _file(bodies, request, model)
     query = select(versions.c.nbytes).where(versions.c.job == job, versions.c.digest == digest)
     async with coordinator.database.reader.connect() as connection:
         nbytes = (await connection.execute(query)).scalar()
     if nbytes is None:
         raise Refused("no model of this job has that hash", code="body.unknown", hint="see GET …/versions")
-    return _file(coordinator, request, Ref(digest, nbytes))
+    return _file(bodies, request, Ref(digest, nbytes))
 
 
-def _file(coordinator: Coordinator, request: Request, ref: Ref) -> Response:
-    if not coordinator.bodies.has(ref.digest):
+def _file(bodies: FileBodies, request: Request, ref: Ref) -> Response:
+    if not bodies.has(ref.digest):
         raise Refused(
-            "this model is no longer kept", code="model.gone", hint="raise models_kept of the coordinator; see GET …/versions"
+            "this model is no longer kept",
+            code="model.gone",
+            hint="raise models_kept of the coordinator; see GET …/versions",
         )
-    return FileResponse(coordinator.bodies.path(ref.digest), ref, request)
+    return FileResponse(bodies.path(ref.digest), ref, request)
 
 
 @router.get("/jobs/{job}/models/{number}", tags=["jobs"], responses=DOWNLOAD, response_class=Response)
@@ -185,17 +190,18 @@ async def model(job: str, number: int, request: Request, _: Reader, coordinator:
     coordinator.record(job)
     row = await coordinator.version_row(job, number)
     label(request, job, -1, "", "export")
-    return _file(coordinator, request, Ref(row.digest, row.nbytes))
+    return _file(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
 
 
 @router.put("/bodies/{digest}", tags=["jobs"], responses={201: {"model": views.Body}}, openapi_extra=UPLOAD)
 async def upload_model(
-    digest: Digest, request: Request, response: Response, who: Operator, coordinator: Coord
+    digest: Digest, request: Request, response: Response, _: Operator, coordinator: Coord
 ) -> views.Body:
     """Upload an initial model, to be named as `start_model` of a new job."""
     label(request, kind="start")
     start, total = _extent(request)
-    if not coordinator.bodies.has(digest):
+    if not coordinator.starts.has(digest):
         response.status_code = 201
-        await coordinator.uploads.take("operator", Ref(digest, total), start, None, _pieces(request))
+        uploads = Uploads(coordinator.starts, coordinator.settings)
+        await uploads.take("operator", Ref(digest, total), start, None, _pieces(request))
     return views.Body(digest=digest, bytes=total)

@@ -46,12 +46,12 @@ async def create(body: views.NewJob, response: Response, _: Operator, coordinato
 
 
 def _start_model(coordinator: Coordinator, digest: str) -> Ref:
-    size = coordinator.bodies.size(digest) if len(digest) == 64 and digest.isalnum() else None
+    size = coordinator.starts.size(digest) if len(digest) == 64 and digest.isalnum() else None
     if size is None:
         raise InvalidJob("start_model names no uploaded body", hint="PUT /api/v1/bodies/{sha256} first")
     ref = Ref(digest, size)
     try:
-        tree_slot(coordinator.bodies.get(ref), "model")
+        tree_slot(coordinator.starts.get(ref), "model")
     except InvalidPayload as error:
         raise InvalidJob(f"start_model: {error.message}") from None
     return ref

@@ -81,7 +81,9 @@ async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> R
     who = coordinator.directory.find(body.token.strip())
     if who is None or who.role == "node":
         await asyncio.sleep(WRONG_TOKEN_S)
-        raise NotAllowed("this token signs nobody in", hint="operators: see operator.token in the coordinator's data folder")
+        raise NotAllowed(
+            "this token signs nobody in", hint="operators: see operator.token in the coordinator's data folder"
+        )
     secret, ttl_s = auth.new_secret("session"), coordinator.settings.session_ttl_s
     expires_at = min(time.time() + ttl_s, who.expires_at or float("inf"))
     await coordinator.database.write(lambda c: auth.add_session(c, secret, who.role, expires_at))

@@ -74,7 +74,10 @@ async def _event(coordinator: Coordinator, item: Item) -> ServerSentEvent:
 async def _data(coordinator: Coordinator, item: Item) -> dict[str, Any]:
     """The item as browsers want it."""
     if item.topic == "job":
-        return {"job": item.job, **(await describe.job(coordinator, coordinator.record(item.job))).model_dump(mode="json")}
+        return {
+            "job": item.job,
+            **(await describe.job(coordinator, coordinator.record(item.job))).model_dump(mode="json"),
+        }
     if item.topic == "version":
         return {"job": item.job, **await _version(coordinator, item.job, item.data["number"])}
     data = {"job": item.job, **item.data}

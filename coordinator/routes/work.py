@@ -1,4 +1,4 @@
-"""What nodes ask: the order that stands, and what to do with a report. All answers to nodes are frames of `shoal.wire`."""
+"""What nodes ask: the order that stands, and what to do with a report. Answers are frames of `shoal.wire`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ router = APIRouter(tags=["node"])
 FRAME: dict[int | str, dict[str, Any]] = {
     200: {"description": "A frame: head length, JSON head, payload", "content": {wire.MEDIA_TYPE: {}}}
 }
-BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
+BODY = {
+    "requestBody": {"required": True, "content": {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
+}
 
 
 def _frame(job: str, message: Message, payload: bytes = b"") -> Response:
@@ -115,7 +117,7 @@ async def _order(request: Request, coordinator: Coordinator, driver: Driver, ord
     coordinator.presence.doing[driver.name, order.node].begin(order.id)
     payload = b""
     if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
-        payload = coordinator.bodies.open(order.body)[:]  # small, and just written: no thread is worth it
+        payload = driver.bodies.open(order.body)[:]  # small, and just written: no thread is worth it
     crashpoint("order.answer")
     return _frame(driver.name, order, payload)
 
@@ -158,10 +160,12 @@ async def _count(coordinator: Coordinator, driver: Driver, message: Report, payl
     order, doing = member.order, coordinator.presence.doing[driver.name, message.node]
     try:
         with driver.pinned(message.body.digest if message.body else ""):
-            if message.body is not None and payload and not coordinator.bodies.has(message.body.digest):
+            if message.body is not None and payload and not driver.bodies.has(message.body.digest):
                 expected = driver.expected(order.kind)
-                await coordinator.uploads.take_whole(message.node, message.body, expected, payload)
-            norm = await coordinator.uploads.admit(driver, order, message)
+                await driver.uploads.take_whole(message.node, message.body, expected, payload)
+            norm = await driver.uploads.admit(
+                message, driver.expected(order.kind), driver.spec.limits if order.kind == "train" else None
+            )
             crashpoint("report.checked")
             answer = await driver.answer(replace(message, norm=norm), message.node)
     except InvalidPayload as error:

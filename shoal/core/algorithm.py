@@ -86,7 +86,7 @@ class Algorithm:
         return {"model": slots["model"]}
 
     def reply(self, slots: Slots) -> dict[str, Layout | None]:
-        """The slots of an update and their layouts (None: a number), so that a payload can be checked before it is read."""
+        """The slots of an update and their layouts (None: a number): a payload is checked against it unread."""
         return {"model": tree_slot(slots, "model").layout}
 
     def budget(self, task: Task) -> Budget:

@@ -9,23 +9,23 @@
 
 Paused is beside the phases: nothing new is asked, but reports still count.
 
-**Standing orders.** A node has at most one. It stands until its report is durable, its failure is, it was superseded by
-a closed version, or the node left. A node that is merely *lost* keeps its order: nobody waits for it any more, but if
-its report comes before the version closes, it counts. Polls repeat the standing order, so that a lost answer, a restarted
-node and a restarted coordinator are all one case.
+**Standing orders.** A node has at most one. It stands until its report is durable, or its failure, or it was
+superseded by a closed version, or the node left. A node that is merely *lost* keeps its order: nobody waits for it any
+more, but if its report comes before the version closes, it counts. Polls repeat the standing order, so that a lost
+answer, a restarted node and a restarted coordinator are all one case.
 
-**Counting.** A report counts when its order stands. Then the order is gone, so it can never count twice; `answered`
-remembers the last order that a node answered, so that a repeated report gets the same answer as the first.
+**Counting.** A report counts when its order stands. Then the order is gone, so it never counts twice; `answered` keeps
+the last answer of each node, so that a repeated report gets the same answer as the first.
 
-The state is small and serialisable (`state`, `Hub.restore`): bodies are references. What is gathered within a version is
-not part of it: after a crash the journal's events since the last snapshot are fed again, in their order.
+The state is small and serialisable (`state`, `Hub.restore`): bodies are references. What is gathered within a version
+is not part of it: after a crash the journal's events since the last snapshot are fed again, in their order.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
@@ -50,10 +50,13 @@ from shoal.core.message import (
     Stop,
 )
 from shoal.core.metric import Means
+from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster
 from shoal.core.schedule import Ask, Close, Schedule, View, Wait
-from shoal.core.sums import SumKind, Totals
+from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots, Tree, same_layout
+
+__all__ = ["Hub", "Plan"]
 
 Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
 
@@ -62,20 +65,6 @@ DECISIONS_MAX = 16
 
 SECONDS_KEPT = 16
 """Durations of past versions that a schedule may look at."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the hub needs to know of a job besides its algorithm and its schedule."""
-
-    versions: int
-    """How many versions to make; then the job is done."""
-    seed: int = 0
-    sums: SumKind = "float64"
-    start: Ref | None = None
-    """The initial model, if the job came with one; None: a member is asked for one."""
-    patience_s: float = 300.0
-    """Seconds to wait for an initial model before another node is asked, and for the final evaluations."""
 
 
 class Hub:

@@ -29,7 +29,7 @@ def no_tick(fraction: float) -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0 means all data at once."""
+    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once."""
 
     epochs: float = 1.0
     steps: int = 0
@@ -77,5 +77,5 @@ class Learner(Protocol):
         ...
 
     def evaluate(self) -> Metrics:
-        """Measure the present weights on private held-out data: "eval/examples", "eval/loss", "eval/accuracy", … or {}."""
+        """Measure the weights on private held-out data: "eval/examples", "eval/loss", "eval/accuracy", … or {}."""
         ...

@@ -1,7 +1,7 @@
 """Machines: `on(event, now) -> effects`. Synchronous and deterministic; a pump feeds them and carries effects out.
 
-The same machines run under a virtual clock with simulated faults, and under asyncio with sockets. `now` is in seconds on
-a clock that never jumps (the pump's business); nothing else tells a machine the time.
+The same machines run under a virtual clock with simulated faults, and under asyncio with sockets. `now` is in seconds
+on a clock that never jumps (the pump's business); nothing else tells a machine the time.
 
     events      Message | Timer | Boot | Lost | Done | Rejected
     effects     Send | Work | Cancel | Wake | Save | Note
@@ -69,6 +69,8 @@ Event = Message | Timer | Boot | Lost | Done | Rejected
 
 @dataclass(frozen=True)
 class Send:
+    """Send a message to a node, or to `HUB`."""
+
     to: str
     body: Message
 

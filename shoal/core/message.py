@@ -50,11 +50,15 @@ class Bodies(Protocol):
 
 @dataclass(frozen=True)
 class Join:
+    """A process has started and holds nothing."""
+
     node: str
 
 
 @dataclass(frozen=True)
 class Poll:
+    """What stands for me?"""
+
     node: str
 
 
@@ -72,7 +76,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of an order. `norm` is the receiver's own measurement of the body (0 without one), never the sender's."""
+    """What came of an order. `norm` is the receiver's measurement of the body (0 without one), never the sender's."""
 
     node: str
     order: OrderId
@@ -94,6 +98,8 @@ class Fail:
 
 @dataclass(frozen=True)
 class Leave:
+    """I go; take my order back."""
+
     node: str
 
 
@@ -115,11 +121,15 @@ class Ack:
 
 @dataclass(frozen=True)
 class Pause:
+    """Ask nothing new for now."""
+
     why: str = "paused by an operator"
 
 
 @dataclass(frozen=True)
 class Resume:
+    """Go on."""
+
     why: str = "resumed by an operator"
 
 

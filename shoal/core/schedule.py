@@ -70,7 +70,7 @@ class View:
         """A uniform sample without replacement, sorted; the same for the same job seed, version and history."""
         if count >= len(nodes):
             return tuple(sorted(nodes))
-        rng = Random(f"{self.seed}/{self.version}/{len(self.asked)}")  # noqa: S311 - reproducible, not secret
+        rng = Random(f"{self.seed}/{self.version}/{len(self.asked)}")  # reproducible, not secret
         return tuple(sorted(rng.sample(sorted(nodes), count)))
 
 

@@ -38,7 +38,7 @@ class Worker:
         """Take up an answer that an earlier process could not deliver."""
         self.said, self.pending = said, pending
 
-    def on(self, event: Event, now: float) -> list[Effect]:
+    def on(self, event: Event, now: float) -> list[Effect]:  # noqa: PLR0911 - one line for each event
         """Take one event and say what follows from it."""
         if self.stopped:
             return []
