@@ -75,6 +75,7 @@ class Driver:
         self._unprojected: list[Fed] = []
         self._needed: dict[int, str] = {}  # bodies of reports that a replay would fold, by their event
         self._task: asyncio.Task[None] | None = None
+        self._begun, self._stopping = asyncio.Event(), False
         self._expected: Layout | None = None  # of updates: fixed from version 0 on
         self.trouble = ""
         self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
@@ -90,13 +91,13 @@ class Driver:
         return self._clock_base + time.monotonic() - self._clock_zero
 
     async def start(self) -> None:
-        """Restore the hub from the journal, say `Boot`, and go on."""
-        await self._restore()
+        """Restore the hub from the journal, say `Boot`, and go on. Returns when that is done, or is in trouble."""
         self._task = asyncio.create_task(self._serve(), name=f"job {self.name}")
-        await self.tell(Boot())
+        await self._begun.wait()
 
     async def stop(self) -> None:
         """Finish the batch in hand and let go. Nothing has to be saved: the journal is."""
+        self._stopping = True
         self._queue.put_nowait(None)
         if self._task is not None:
             await self._task
@@ -147,6 +148,9 @@ class Driver:
     # The loop
 
     async def _serve(self) -> None:
+        await self._rebuild()
+        await self._take([_Waiting(Boot())])
+        self._begun.set()
         while True:
             batch, ends = await self._gather()
             if batch:
@@ -276,7 +280,11 @@ class Driver:
         sorry = StorageFailed(f"the job is being restored after: {error}", hint="send again in a moment")
         for waiting in batch:
             waiting.fail(error if isinstance(error, StorageFailed) else sorry)
-        while True:
+        await self._rebuild()
+
+    async def _rebuild(self) -> None:
+        """Restore the hub, however long the disk takes."""
+        while not self._stopping:
             try:
                 await self._restore()
                 return
@@ -303,6 +311,7 @@ class Driver:
 
     def _trouble(self, text: str) -> None:
         self.trouble = text
+        self._begun.set()
         log.error("job in trouble", job=self.name, error=text)
 
     async def remark(self, kind: str, text: str, node: str = "") -> None:

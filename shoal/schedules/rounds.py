@@ -77,7 +77,9 @@ class Rounds(Schedule):
         wanted = self.wants(len(view.members))
         nodes = view.pick(view.members, wanted + self.over)
         extra = f" + {len(nodes) - wanted} over" if len(nodes) > wanted else ""
-        return [Ask(nodes, "train", f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes")]
+        return [
+            Ask(nodes, "train", f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes")
+        ]
 
     def _go_on(self, view: View) -> list[Decision]:
         assert view.opened is not None
@@ -103,7 +105,9 @@ class Rounds(Schedule):
         got = len(view.reports)
         again = tuple(node for node in view.idle if node in view.failed)
         if again and (late or not view.busy):
-            return [Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")]
+            return [
+                Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")
+            ]
         passed = floor((view.now - view.opened) / deadline) + 1
         until = view.opened + passed * deadline
         while until <= view.now:  # a rounding error must not become a busy loop
