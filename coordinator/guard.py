@@ -12,7 +12,7 @@ from typing import Any
 
 from coordinator import problems
 from coordinator.settings import Settings
-from shoal.wire import HEAD_BYTES_MAX, INLINE_BYTES_MAX
+from shoal.wire import HEAD_BYTES_MAX, INLINE_BYTES_MAX, PROTOCOLS
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -24,6 +24,7 @@ _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures)")
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 _DOCS = ("/docs", "/redoc")
 HEADERS = [
+    (b"shoal-protocol", str(PROTOCOLS[-1]).encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
     (b"content-security-policy", _CSP),
@@ -42,8 +43,9 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
+            sending = _with_headers(send, scope["path"])
             for message in problems.raw(*refusal, scope["path"]):
-                await send(message)
+                await sending(message)
             return
         await self.app(scope, receive, _with_headers(send, scope["path"]))
 
@@ -74,7 +76,7 @@ class Guard:
 
 def _with_headers(send: Send, path: str) -> Send:
     """Add the headers that make a browser careful. The API's own documentation loads its script from elsewhere."""
-    headers = HEADERS[:2] if path.startswith(_DOCS) else HEADERS
+    headers = HEADERS[:-1] if path.startswith(_DOCS) else HEADERS
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

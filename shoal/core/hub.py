@@ -66,6 +66,9 @@ DECISIONS_MAX = 16
 SECONDS_KEPT = 16
 """Durations of past versions that a schedule may look at."""
 
+PLAIN_STATE = ("phase", "paused_at", "ends_after_round", "version", "boot", "issued", "opened", "population")
+"""What a snapshot takes as it is; the rest needs a form of its own."""
+
 
 class Hub:
     """One job's coordinator. `on` is its only entry; `bodies` is where models and updates are kept."""
@@ -294,10 +297,11 @@ class Hub:
     def _stop(self, event: Stop, now: float) -> list[Effect]:
         if self.phase in ("done", "stopped"):
             return []
+        why = event.why or "stopped by an operator"  # an empty reason would not be seen as one
         if event.when == "round" and self.phase == "running" and self.opened is not None:
-            self.ends_after_round = event.why
-            return [Note("state", f"{event.why}: after this round", self.version)]
-        return self._end("stopped", event.why)
+            self.ends_after_round = why
+            return [Note("state", f"{why}: after this round", self.version)]
+        return self._end("stopped", why)
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:
         self.boot, self.issued = self.boot + 1, 0
@@ -395,13 +399,11 @@ class Hub:
         waiting = [member for member in able if member.order is not None]
         if due is not None and waiting and now < due:
             return [Wake(due)]
-        fresh = [m.node for m in able if m.order is None and m.node not in self.asked] or [
-            m.node for m in able if m.order is None
-        ]
-        if not fresh:
+        idle = sorted((member.node for member in able if member.order is None), key=lambda node: node in self.asked)
+        if not idle:
             return [Wake(now + self.plan.patience_s)] if waiting else []
         self.opened = None
-        ask = Ask((fresh[0],), "init", f"{fresh[0]} is asked for an initial model")
+        ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
         return [*self._ask(ask, now), Wake(now + self.plan.patience_s)]
 
     def _await_evaluations(self, now: float) -> list[Effect]:
@@ -461,18 +463,10 @@ class Hub:
     def state(self) -> dict[str, Any]:
         """All that must outlive the process, as JSON values: complete while no report has been gathered, so at the end
         of an `on` that gave a `Save`. (That same `on` may have opened the next round: hence the last four.)"""
-        return {
-            "phase": self.phase,
-            "paused_at": self.paused_at,
-            "ends_after_round": self.ends_after_round,
-            "version": self.version,
+        return {name: getattr(self, name) for name in PLAIN_STATE} | {
             "model": asdict(self.model) if self.model else None,
-            "boot": self.boot,
-            "issued": self.issued,
             "seconds": list(self.seconds),
             "roster": self.roster.state(),
-            "opened": self.opened,
-            "population": self.population,
             "asked": sorted(self.asked),
             "failed": sorted(self.failed),
         }
@@ -483,11 +477,9 @@ class Hub:
     ) -> Hub:
         """The hub of that state. Feed it the journal's later events, then `Boot`."""
         hub = cls(plan, algorithm, schedule, bodies)
-        hub.phase, hub.paused_at = state["phase"], state["paused_at"]
-        hub.ends_after_round, hub.version = state["ends_after_round"], state["version"]
-        hub.boot, hub.issued, hub.seconds = state["boot"], state["issued"], tuple(state["seconds"])
-        hub.roster = Roster.restore(state["roster"])
-        hub.opened, hub.population = state["opened"], state["population"]
+        for name in PLAIN_STATE:
+            setattr(hub, name, state[name])
+        hub.seconds, hub.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
         hub.asked, hub.failed = set(state["asked"]), set(state["failed"])
         if state["model"] is not None:
             hub.model = Ref(**state["model"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from shoal.core.message import Metrics
 
 EVAL_WEIGHT = "eval/examples"
@@ -19,12 +21,14 @@ class Means:
 
     def add(self, metrics: Metrics, weight: float) -> None:
         examples = metrics.get(EVAL_WEIGHT, 1.0)
+        if not 0 <= examples < inf:
+            examples = 0.0  # nonsense has no say
         if EVAL_WEIGHT in metrics:
             self._examples += examples
         for name, value in metrics.items():
-            if name == EVAL_WEIGHT:
-                continue
             share = examples if name.startswith("eval/") else weight
+            if name == EVAL_WEIGHT or not share:  # nothing times NaN would be NaN
+                continue
             total, of = self._sums.get(name, (0.0, 0.0))
             self._sums[name] = (total + share * value, of + share)
 

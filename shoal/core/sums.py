@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -27,6 +28,9 @@ FIXED_STEP = 2.0**-40
 FIXED_LIMIT = 2.0**22
 """The greatest |weight * value| summed over all reports that int64 certainly holds, with a factor of two in hand."""
 
+FLOAT_LIMIT = 2.0**1000
+"""The same for double precision, where a sum must not become infinite."""
+
 
 class TreeSum:
     """`sum_i w_i * t_i` of trees with one layout; whole numbers: the greatest value."""
@@ -34,9 +38,9 @@ class TreeSum:
     def __init__(self, layout: Layout, kind: SumKind = "float64") -> None:
         self.layout, self.kind = layout, kind
         self.weight = Fraction(0)
-        self._bound = 0.0  # of any |sum|, in fixed point
+        self._bound = 0.0  # of any |sum|
         self._cells = np.zeros(layout.elements * 8, np.uint8)
-        self._scratch = np.empty(BLOCK_ELEMENTS, np.float64)
+        self._scratch = np.empty(min(BLOCK_ELEMENTS, layout.elements), np.float64)
         for segment in layout.segments:
             if not segment.is_float:
                 self._view(segment, "<i8").fill(np.iinfo(np.int64).min)
@@ -48,7 +52,7 @@ class TreeSum:
     def add(self, tree: Tree, weight: float, norm: float) -> None:
         """Add `weight * tree`. `norm` is at least the tree's greatest magnitude (its Euclidean norm is).
 
-        Raises `Refused`, with the sum unchanged, when fixed point could overflow.
+        Raises `Refused`, with the sum unchanged, when it could overflow.
         """
         self.check(tree, weight, norm)
         self._bound += abs(weight) * norm
@@ -60,11 +64,12 @@ class TreeSum:
     def check(self, tree: Tree, weight: float, norm: float) -> None:
         """Raise what `add` would raise, and change nothing."""
         same_layout(self.layout, tree.layout)
-        if self.kind == "fixed" and not self._bound + abs(weight) * norm < FIXED_LIMIT:
+        limit = FIXED_LIMIT if self.kind == "fixed" else FLOAT_LIMIT
+        if not self._bound + abs(weight) * norm < limit:
             raise Refused(
-                f"a fixed-point sum holds magnitudes up to {FIXED_LIMIT:.0f} (weight times norm, over all reports)",
+                f"a {self.kind} sum holds magnitudes up to {limit:g} (weight times norm, over all reports)",
                 code="sum.overflow",
-                hint='set sums = "float64" in the job, or use smaller weights',
+                hint='set sums = "float64" in the job' if self.kind == "fixed" else "use smaller weights",
             )
 
     def _add_block(self, block: Segment, data: np.ndarray[tuple[int], np.dtype[np.uint8]], weight: float) -> None:
@@ -88,9 +93,12 @@ class TreeSum:
         Safe in place: an element's result is at most as wide as its eight-byte cell and stands no later.
         """
         factor = rate / float(self.weight) * (FIXED_STEP if self.kind == "fixed" else 1.0)
-        for segment in self.layout.segments:
-            for block in segment.blocks():
-                self._finish_block(block, base, factor)
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a model that leaves its type's range is data, not a warning
+            for segment in self.layout.segments:
+                for block in segment.blocks():
+                    self._finish_block(block, base, factor)
         tree = Tree(self.layout, self._cells[: self.layout.nbytes])
         del self._cells
         return tree
@@ -122,20 +130,20 @@ class Totals:
 
     def add(self, slots: Slots, weight: float, norm: float) -> None:
         """Add `weight * slots`. Either all of it is added or, when something is refused, nothing."""
+        trees = {name: value for name, value in slots.items() if isinstance(value, Tree)}
+        sums = {name: self.trees.get(name) or TreeSum(tree.layout, self.kind) for name, tree in trees.items()}
         for name, value in slots.items():
             if isinstance(value, Tree):
-                self._sum_of(name, value).check(value, weight, norm)
+                sums[name].check(value, weight, norm)
+            elif not isfinite(value):
+                raise Refused(f"{name} is {value}, which cannot be averaged", code="payload.not-finite")
+        self.trees |= sums
         for name, value in slots.items():
             if isinstance(value, Tree):
-                self._sum_of(name, value).add(value, weight, norm)
+                sums[name].add(value, weight, norm)
             else:
                 self.numbers[name] = self.numbers.get(name, Fraction(0)) + Fraction(weight) * Fraction(value)
         self.weight += Fraction(weight)
-
-    def _sum_of(self, name: str, tree: Tree) -> TreeSum:
-        if name not in self.trees:
-            self.trees[name] = TreeSum(tree.layout, self.kind)
-        return self.trees[name]
 
     def mean(self, name: str) -> Tree:
         """The weighted mean of a tree slot; uses the sum up."""

@@ -115,6 +115,10 @@ class Layout:
         """The layout of entries that are in their order already."""
         leaves, start, first = [], 0, 0
         for name, dtype, shape in entries:
+            if name == "__metadata__":
+                raise InvalidPayload(
+                    "no tensor may be called __metadata__: safetensors files keep that name for theirs"
+                )
             count = 1
             for size in shape:
                 count *= size
@@ -176,7 +180,8 @@ class Tree(Mapping[str, Array]):
         layout = Layout.of((name, given.get(name) or dtype_name(array), array.shape) for name, array in named.items())
         buffer = np.empty(layout.nbytes, np.uint8)
         for leaf in layout.leaves:
-            buffer[leaf.start : leaf.stop] = np.ascontiguousarray(named[leaf.name]).reshape(-1).view(np.uint8)
+            values = named[leaf.name].astype(DTYPES[leaf.dtype], casting="equiv", copy=False)  # little-endian
+            buffer[leaf.start : leaf.stop] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return cls(layout, buffer)
 
     def __getitem__(self, name: str) -> Array:
@@ -228,7 +233,7 @@ def to_float(block: Bytes, dtype: str, wide: npt.DTypeLike = np.float64) -> Arra
 
 
 def from_float(values: Array, dtype: str, out: Bytes) -> None:
-    """Round wide values into a block of that type (to nearest, ties to even)."""
+    """Round wide values into a block of that type (to nearest, ties to even; BF16 by way of float32)."""
     if dtype == "BF16":
         bits = values.astype(np.float32).view(np.uint32)
         rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
@@ -261,7 +266,9 @@ def combine(a: Tree, b: Tree, alpha: float, beta: float) -> Tree:
             place = out[block.start : block.stop]
             if segment.is_float:
                 with np.errstate(over="ignore", invalid="ignore"):  # a diverged model is data, not a warning
-                    wide = alpha * to_float(left, block.dtype) + beta * to_float(right, block.dtype)
+                    wide = alpha * to_float(left, block.dtype)
+                    if beta:  # zero times infinity would be NaN
+                        wide += beta * to_float(right, block.dtype)
                     from_float(wide, block.dtype, place)
             else:
                 kind = DTYPES[block.dtype]

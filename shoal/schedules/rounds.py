@@ -18,6 +18,11 @@ from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait
 DEADLINE_FIRST_S = 3600.0
 DEADLINE_LEAST_S = 10.0
 DEADLINE_FACTOR = 3.0
+"""A deadline that is not given: so many times the median of the last rounds, within these bounds."""
+
+DEADLINE_MIN_S = 0.001
+DEADLINE_MAX_S = 1e9
+"""One that is given."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,13 @@ class Rounds(Schedule):
     """Nodes that must have joined before a round is opened."""
 
     def __post_init__(self) -> None:
-        if self.cohort < 0 or self.over < 0 or not self.deadline_s >= 0:
-            raise InvalidJob("rounds: cohort, over and deadline_s must not be negative")
+        if self.cohort < 0 or self.over < 0:
+            raise InvalidJob("rounds: cohort and over must not be negative")
+        if self.deadline_s and not DEADLINE_MIN_S <= self.deadline_s <= DEADLINE_MAX_S:
+            raise InvalidJob(
+                f"rounds: deadline_s is {self.deadline_s}; it lies between {DEADLINE_MIN_S} and {DEADLINE_MAX_S:g} seconds",
+                hint="or is 0: then it follows from the last rounds",
+            )
         if not 0 < self.fraction <= 1:
             raise InvalidJob(f"rounds: fraction is {self.fraction}, but a share of the nodes lies in (0, 1]")
         if self.quorum < 1 or self.min_nodes < 1:

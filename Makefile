@@ -1,0 +1,11 @@
+# Thin over dev.py, which needs no make: python dev.py demo. Arguments: make test ARGS="-k tree"
+PYTHON ?= python3
+DEV = @$(PYTHON) dev.py
+
+.PHONY: help demo test check bench clean
+help: ; $(DEV) --help
+demo: ; $(DEV) demo -- $(ARGS)
+test: ; $(DEV) test -- $(ARGS)
+check: ; $(DEV) check
+bench: ; $(DEV) bench -- $(ARGS)
+clean: ; $(DEV) clean

@@ -1,0 +1,11 @@
+"""The pages that the coordinator shows: files that were built from the sources beside this one, and where they are."""
+
+from pathlib import Path
+
+__all__ = ["assets"]
+
+
+def assets() -> Path | None:
+    """The folder of the built pages (`index.html` and what it loads); None if they were not built."""
+    folder = Path(__file__).parent / "static"
+    return folder if (folder / "index.html").is_file() else None

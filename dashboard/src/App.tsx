@@ -1,0 +1,66 @@
+import { useEffect, useRef } from "react";
+import { JobPage } from "./job/JobPage";
+import { JobsPage } from "./jobs/JobsPage";
+import { useFollow } from "./live/LiveProvider";
+import { Link, route, usePath } from "./router";
+import { useGateClosed } from "./session/gate";
+import { SessionMenu } from "./session/SessionMenu";
+import { SignInPage } from "./session/SignInPage";
+import { ConnectionBanner } from "./ui/ConnectionBanner";
+import { ErrorBoundary } from "./ui/ErrorBoundary";
+import { Logo } from "./ui/Logo";
+import { ThemeToggle } from "./ui/ThemeToggle";
+
+export function App() {
+  const path = usePath();
+  const closed = useGateClosed();
+  useFocusOnArrival(path);
+  return (
+    <>
+      <a className="skip" href="#main">Skip to the content</a>
+      <header className="top">
+        <Link href="/" className="brand" aria-label="shoal: all jobs"><Logo /><span>shoal</span></Link>
+        <div className="top-end">
+          {!closed && <ConnectionBanner />}
+          {!closed && <SessionMenu />}
+          <ThemeToggle />
+        </div>
+      </header>
+      <ErrorBoundary key={path}>
+        <main id="main" className="page" tabIndex={-1}>{closed ? <SignInPage /> : <Page path={path} />}</main>
+      </ErrorBoundary>
+    </>
+  );
+}
+
+/** A screen reader and the Tab key start at the new page, as they would after a load. */
+function useFocusOnArrival(path: string): void {
+  const last = useRef(path);
+  useEffect(() => {
+    if (last.current === path) return;
+    last.current = path;
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }, [path]);
+}
+
+function Page({ path }: { path: string }) {
+  const where = route(path);
+  switch (where.page) {
+    case "jobs":
+      return <JobsPage />;
+    case "job":
+      return <JobPage key={where.job} name={where.job} />;
+    case "unknown":
+      return <Unknown />;
+  }
+}
+
+function Unknown() {
+  useFollow(null);
+  return (
+    <section>
+      <h1>No such page</h1>
+      <p>There is nothing at this address. <Link href="/">All jobs</Link></p>
+    </section>
+  );
+}

@@ -1,0 +1,84 @@
+/**
+ * The snapshots that pages start from. Each is fetched through `snapshot`, which applies what the stream brought while the
+ * answer was on its way: an answer can be older than an event that overtook it, and must not undo it.
+ */
+import { queryOptions } from "@tanstack/react-query";
+import { deltas } from "../live/log";
+import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions } from "../live/merge";
+import { api, unwrap } from "./client";
+import { reviveJob, reviveNode, reviveVersion } from "./revive";
+import type { Role } from "./types";
+
+/** A line of a chart is drawn from at most this many versions; the coordinator thins out longer runs. */
+const CHART_POINTS = 1500;
+const SPARK_POINTS = 48;
+const NOTES = 500;
+
+export const keys = {
+  jobs: ["jobs"] as const,
+  job: (job: string) => ["job", job] as const,
+  versions: (job: string) => ["versions", job] as const,
+  notes: (job: string) => ["notes", job] as const,
+  nodes: (job: string) => ["nodes", job] as const,
+  session: ["session"] as const,
+};
+
+export const jobsQuery = queryOptions({
+  queryKey: keys.jobs,
+  queryFn: () =>
+    deltas.snapshot(async () => {
+      const { jobs } = await unwrap(api.GET("/api/v1/jobs"));
+      return jobs.map((job) => reviveJob(job, Date.now()));
+    }, mergeJobs),
+});
+
+export const jobQuery = (job: string) =>
+  queryOptions({
+    queryKey: keys.job(job),
+    queryFn: () =>
+      deltas.snapshot(async () => {
+        return reviveJob(await unwrap(api.GET("/api/v1/jobs/{job}", { params: { path: { job } } })), Date.now());
+      }, mergeJob),
+  });
+
+function versionsQuery(job: string, points: number) {
+  return queryOptions({
+    queryKey: [...keys.versions(job), points],
+    queryFn: () =>
+      deltas.snapshot(async () => {
+        const params = { path: { job }, query: { points } };
+        const { versions } = await unwrap(api.GET("/api/v1/jobs/{job}/versions", { params }));
+        return versions.map(reviveVersion);
+      }, mergeVersions(job)),
+    // A run has thousands of versions; comparing them all to keep old objects costs more than it saves.
+    structuralSharing: false,
+  });
+}
+
+export const chartVersionsQuery = (job: string) => versionsQuery(job, CHART_POINTS);
+export const sparkVersionsQuery = (job: string) => versionsQuery(job, SPARK_POINTS);
+
+export const notesQuery = (job: string) =>
+  queryOptions({
+    queryKey: keys.notes(job),
+    queryFn: () =>
+      deltas.snapshot(async () => {
+        const params = { path: { job }, query: { limit: NOTES } };
+        return (await unwrap(api.GET("/api/v1/jobs/{job}/notes", { params }))).notes;
+      }, mergeNotes(job)),
+  });
+
+export const nodesQuery = (job: string) =>
+  queryOptions({
+    queryKey: keys.nodes(job),
+    queryFn: () =>
+      deltas.snapshot(async () => {
+        const { nodes } = await unwrap(api.GET("/api/v1/jobs/{job}/nodes", { params: { path: { job } } }));
+        return nodes.map((node) => reviveNode(node, Date.now()));
+      }, mergeNodes(job)),
+  });
+
+export const sessionQuery = queryOptions({
+  queryKey: keys.session,
+  queryFn: async (): Promise<Role> => (await unwrap(api.GET("/api/v1/session"))).role,
+});

@@ -1,0 +1,37 @@
+/**
+ * What the pages work with: the API's nouns, as `schema.d.ts` has them from the coordinator's OpenAPI document, after
+ * `revive.ts` has made their numbers and times usable.
+ */
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+/** As they come, before `revive.ts`. */
+export type RawJob = Schemas["Job"];
+export type RawVersion = Schemas["Version"];
+export type RawNode = Schemas["JobNode"];
+export type Note = Schemas["Note"];
+
+export type JobState = RawJob["state"];
+export type NodeState = RawNode["state"];
+export type NoteKind = Note["kind"];
+export type Role = Schemas["Session"]["role"];
+
+/** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */
+export type Metrics = Readonly<Record<string, number>>;
+
+export interface Job extends Omit<RawJob, "metrics" | "eta_s"> {
+  metrics: Metrics;
+  /** When the job is expected to end, in milliseconds of this browser's clock. */
+  eta_at: number | null;
+}
+
+export interface Version extends Omit<RawVersion, "metrics"> {
+  metrics: Metrics;
+}
+
+export interface JobNode extends Omit<RawNode, "metrics"> {
+  metrics: Metrics;
+  /** When the node was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */
+  seen_at: number | null;
+}

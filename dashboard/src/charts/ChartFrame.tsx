@@ -1,0 +1,48 @@
+import { useState, type ReactNode } from "react";
+import { Icon } from "../ui/Icon";
+
+interface Props {
+  title: string;
+  /** What the picture shows, for those who cannot see it. */
+  label: string;
+  testId: string;
+  readout: ReactNode;
+  plot: ReactNode;
+  table: () => ReactNode;
+  empty: string | null;
+  height: number;
+}
+
+/** A chart with its title, its figures in words, and the same data as a table on demand. */
+export function ChartFrame({ title, label, testId, readout, plot, table, empty, height }: Props) {
+  const [asTable, setAsTable] = useState(false);
+  return (
+    <figure className="chart" data-testid={testId}>
+      <figcaption className="chart-head">
+        <h3>{title}</h3>
+        {empty === null && (
+          <button
+            type="button"
+            className="quiet-button icon-only"
+            aria-pressed={asTable}
+            aria-label={`${title}: show as table`}
+            title={asTable ? "Show as chart" : "Show as table"}
+            onClick={() => setAsTable(!asTable)}
+          >
+            <Icon name={asTable ? "chart" : "table"} />
+          </button>
+        )}
+        <div className="readout">{readout}</div>
+      </figcaption>
+      {empty !== null ? (
+        <div className="chart-empty" style={{ height }}>{empty}</div>
+      ) : asTable ? (
+        <div className="chart-table" style={{ height }} tabIndex={0} role="region" aria-label={`${title}, as a table`}>
+          {table()}
+        </div>
+      ) : (
+        <div role="img" aria-label={label}>{plot}</div>
+      )}
+    </figure>
+  );
+}

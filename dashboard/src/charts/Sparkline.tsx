@@ -1,0 +1,25 @@
+import type { Version } from "../api/types";
+import { namesIn } from "../format/metric";
+import { sparkPath } from "./sparkPath";
+
+const WIDTH = 104;
+const HEIGHT = 28;
+
+/** The accuracy so far (or the loss, where there is no accuracy), small; the figure beside it says it in words. */
+export function Sparkline({ versions }: { versions: Version[] }) {
+  const [accuracy] = namesIn("accuracy", versions);
+  const name = accuracy ?? namesIn("loss", versions)[0];
+  const spark = name === undefined ? null : sparkPath(versions.map((version) => version.metrics[name]), WIDTH, HEIGHT);
+  return (
+    <svg className="spark" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width={WIDTH} height={HEIGHT} aria-hidden="true">
+      {spark && (
+        <>
+          <path d={spark.area} className="spark-area" />
+          <path d={spark.line} className="spark-line" />
+          {spark.end && <circle cx={spark.end[0]} cy={spark.end[1]} r="2.2" className="spark-end" />}
+          {spark.crosses.map((x) => <path key={x} d={`M${x - 2} 2l4 4m0-4l-4 4`} className="spark-cross" />)}
+        </>
+      )}
+    </svg>
+  );
+}

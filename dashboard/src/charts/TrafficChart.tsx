@@ -1,0 +1,114 @@
+import { useCallback, useMemo, useState } from "react";
+import uPlot from "uplot";
+import type { Version } from "../api/types";
+import { bytes, count } from "../format/number";
+import { ChartFrame } from "./ChartFrame";
+import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "./options";
+import { Plot } from "./Plot";
+import { buildTraffic } from "./series";
+import { useTokens, type Tokens } from "./tokens";
+
+const HEIGHT = 188;
+
+interface Props {
+  versions: Version[];
+  up: number;
+  down: number;
+}
+
+/** Bytes per round, up above the line and down below it. */
+export function TrafficChart({ versions, up, down }: Props) {
+  const tokens = useTokens();
+  const [hovered, setHovered] = useState<number | null>(null);
+  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const traffic = useMemo(() => buildTraffic(versions), [versions]);
+  const data = useMemo(() => [traffic.x, traffic.up, traffic.down] as uPlot.AlignedData, [traffic]);
+  const make = useCallback(
+    (width: number, height: number) => options(width, height, tokens, zoom, setHovered),
+    [tokens, zoom],
+  );
+  const at = hovered !== null && hovered < traffic.x.length ? hovered : traffic.x.length - 1;
+  const round = traffic.x[at];
+  const empty = traffic.x.length === 0 ? "No round has closed yet." : null;
+  return (
+    <ChartFrame
+      title="Bytes per round"
+      testId="chart-bytes"
+      label={`Bytes per round: ${bytes(up)} up and ${bytes(down)} down in ${count(traffic.x.length)} rounds`}
+      height={HEIGHT}
+      empty={empty}
+      readout={
+        round !== undefined && (
+          <>
+            <span className="readout-item"><i className="swatch block up" />up <b>{bytes(traffic.up[at] ?? 0)}</b></span>
+            <span className="readout-item"><i className="swatch block down" />down <b>{bytes(-(traffic.down[at] ?? 0))}</b></span>
+            <span className="readout-place">round {count(round)}</span>
+          </>
+        )
+      }
+      plot={<Plot make={make} data={data} height={HEIGHT} />}
+      table={() => <TrafficTable versions={versions} />}
+    />
+  );
+}
+
+function options(
+  width: number,
+  height: number,
+  tokens: Tokens,
+  zoom: Zoom,
+  moved: (index: number | null) => void,
+): uPlot.Options {
+  const { cursor, plugin } = pointer(tokens, "traffic", moved);
+  const bars = uPlot.paths.bars?.({ size: [0.72, 22] });
+  const bar = (label: string, fill: string): uPlot.Series => ({ label, fill, width: 0, paths: bars, points: { show: false } });
+  return {
+    width,
+    height,
+    cursor: { ...cursor, points: { show: false } },
+    plugins: [plugin, zoomHooks(zoom, "traffic", () => undefined), zeroLine(tokens)],
+    legend: { show: false },
+    padding: [8, 18, 0, 0],
+    scales: { x: xScale(zoom, 0.6), y: { range: (_, low, high) => [Math.min(low ?? 0, 0) * 1.06, Math.max(high ?? 1, 1) * 1.06] } },
+    axes: [xAxis("round", tokens), { ...yAxis(tokens, (value) => (value === 0 ? "0" : bytes(Math.abs(value)))), size: 60 }],
+    series: [{}, bar("up", tokens.up), bar("down", tokens.down)],
+  };
+}
+
+function zeroLine(tokens: Tokens): uPlot.Plugin {
+  return {
+    hooks: {
+      draw: ({ ctx, bbox, valToPos }) => {
+        ctx.fillStyle = tokens.ink3;
+        ctx.fillRect(bbox.left, Math.round(valToPos(0, "y", true)), bbox.width, devicePixelRatio);
+      },
+    },
+  };
+}
+
+function TrafficTable({ versions }: { versions: Version[] }) {
+  return (
+    <table className="data-table">
+      <thead>
+        <tr>
+          <th scope="col" className="num">Round</th>
+          <th scope="col" className="num">Reports</th>
+          <th scope="col" className="num">Up</th>
+          <th scope="col" className="num">Down</th>
+          <th scope="col" className="num">Total so far</th>
+        </tr>
+      </thead>
+      <tbody>
+        {versions.filter((version) => version.number > 0).toReversed().map((version) => (
+          <tr key={version.number}>
+            <th scope="row" className="num">{count(version.number)}</th>
+            <td className="num">{version.reports} of {version.asked}</td>
+            <td className="num">{bytes(version.up_bytes)}</td>
+            <td className="num">{bytes(version.down_bytes)}</td>
+            <td className="num">{bytes(version.total_bytes)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

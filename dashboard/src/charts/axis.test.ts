@@ -1,0 +1,17 @@
+import { expect, test } from "vitest";
+import { version } from "../test/make";
+import { place, tick } from "./axis";
+
+test("ticks are short", () => {
+  expect(tick(1000, "round")).toBe("1,000");
+  expect(tick(2.5, "round")).toBe("");
+  expect([0, 30, 60, 90, 7200, 8100].map((at) => tick(at, "time"))).toEqual(["0", "30s", "1m", "1m30s", "2h", "2h15m"]);
+  expect([0, 2_500_000, 5_000_000, 120_000].map((at) => tick(at, "bytes"))).toEqual(["0", "2.5 MB", "5 MB", "120 kB"]);
+});
+
+test("the place under the pointer names the round on every axis", () => {
+  const at = version(12, {}, { elapsed_s: 75, total_bytes: 4_100_000 });
+  expect(place(at, "round")).toBe("round 12");
+  expect(place(at, "time")).toBe("round 12 · 1 m 15 s");
+  expect(place(at, "bytes")).toBe("round 12 · 4.10 MB");
+});

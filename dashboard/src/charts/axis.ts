@@ -1,0 +1,41 @@
+/** What runs along a chart: rounds, time, or the bytes that were spent. */
+import type { Version } from "../api/types";
+import { bytes, count } from "../format/number";
+import { duration } from "../format/time";
+
+export const AXES = ["round", "time", "bytes"] as const;
+export type Axis = (typeof AXES)[number];
+
+export const AXIS_LABEL: Record<Axis, string> = { round: "Round", time: "Time", bytes: "Bytes" };
+
+export function position(version: Version, axis: Axis): number {
+  if (axis === "round") return version.number;
+  return axis === "time" ? version.elapsed_s : version.total_bytes;
+}
+
+export function tick(value: number, axis: Axis): string {
+  if (axis === "round") return Number.isInteger(value) ? count(value) : "";
+  return axis === "time" ? shortTime(value) : shortBytes(value);
+}
+
+/** The place under the pointer, in words. */
+export function place(version: Version, axis: Axis): string {
+  const round = `round ${count(version.number)}`;
+  if (axis === "round") return round;
+  return `${round} · ${axis === "time" ? duration(version.elapsed_s) : bytes(version.total_bytes)}`;
+}
+
+/** Distances between ticks of a time axis that people count in (seconds). */
+export const TIME_STEPS = [
+  0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800,
+  604_800,
+];
+
+function shortTime(seconds: number): string {
+  if (seconds === 0) return "0";
+  return duration(seconds).replace(/ (\d+ [a-z])$/, (rest) => (/ 0+ /.test(rest) ? "" : rest)).replaceAll(" ", "");
+}
+
+function shortBytes(value: number): string {
+  return value === 0 ? "0" : bytes(value).replace(/\.0+ /, " ").replace(/(\.\d*?)0+ /, "$1 ");
+}

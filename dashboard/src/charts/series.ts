@@ -1,0 +1,81 @@
+/** From versions to what a chart draws. */
+import type { Version } from "../api/types";
+import { position, type Axis } from "./axis";
+
+/** undefined: not measured at this version (the line passes by); null: diverged (a mark of its own). */
+export type Point = number | null | undefined;
+
+export interface Lines {
+  /** Ascending. */
+  x: number[];
+  /** One list per name, as long as `x`. */
+  y: Point[][];
+  /** Indices into `x` where any of the lines diverged. */
+  diverged: number[];
+}
+
+export function buildLines(versions: Version[], names: string[], axis: Axis): Lines {
+  const x: number[] = [];
+  let furthest = -Infinity;
+  for (const version of versions) {
+    // A clock that was set back must not fold the line over itself.
+    furthest = Math.max(furthest, position(version, axis));
+    x.push(furthest);
+  }
+  const y = names.map((name) => versions.map((version) => point(version.metrics[name])));
+  const diverged = x.map((_, index) => index).filter((index) => y.some((line) => line[index] === null));
+  return { x, y, diverged };
+}
+
+function point(value: number | undefined): Point {
+  if (value === undefined) return undefined;
+  return Number.isFinite(value) ? value : null;
+}
+
+/** Where one line leaves for its diverged points and returns: pairs of a finite index and its diverged neighbour. */
+export function exits(line: Point[]): [from: number, to: number][] {
+  const pairs: [number, number][] = [];
+  let before: number | undefined;
+  line.forEach((value, index) => {
+    if (value === undefined) return;
+    if (before !== undefined && (value === null) !== (line[before] === null)) {
+      pairs.push(value === null ? [before, index] : [index, before]);
+    }
+    before = index;
+  });
+  return pairs;
+}
+
+export interface Traffic {
+  /** Round numbers. */
+  x: number[];
+  up: number[];
+  /** Negative: drawn below the line. */
+  down: number[];
+}
+
+/** Bytes per round; version 0 is the initial model and was no round. */
+export function buildTraffic(versions: Version[]): Traffic {
+  const rounds = versions.filter((version) => version.number > 0);
+  return {
+    x: rounds.map((version) => version.number),
+    up: rounds.map((version) => version.up_bytes),
+    down: rounds.map((version) => -version.down_bytes),
+  };
+}
+
+/** A range for an accuracy axis: whole tenths around the data. */
+export function accuracyRange(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const bottom = Math.floor(low * 10 + 1e-9) / 10;
+  const top = Math.ceil(high * 10 - 1e-9) / 10;
+  if (top > bottom) return [bottom, top];
+  return bottom >= 0.1 ? [bottom - 0.1, top] : [bottom, bottom + 0.1];
+}
+
+/** A range for a loss axis: from zero (or below, if a loss is negative) to a little above the data. */
+export function lossRange(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const bottom = Math.min(0, low);
+  return [bottom, high > bottom ? high + (high - bottom) * 0.08 : bottom + 1];
+}

@@ -1,0 +1,38 @@
+/** The theme's colours for canvases, which see no style sheet. */
+import { useMemo } from "react";
+import { useTheme } from "../ui/theme";
+
+export interface Tokens {
+  ink2: string;
+  ink3: string;
+  line: string;
+  surface: string;
+  bad: string;
+  up: string;
+  down: string;
+  series: string[];
+  font: string;
+}
+
+export function readTokens(): Tokens {
+  const root = getComputedStyle(document.documentElement);
+  const read = (name: string) => root.getPropertyValue(name).trim();
+  return {
+    ink2: read("--ink-2"),
+    ink3: read("--ink-3"),
+    line: read("--line"),
+    surface: read("--surface"),
+    bad: read("--bad"),
+    up: read("--up"),
+    down: read("--down"),
+    series: [read("--series-1"), read("--series-2"), read("--series-3"), read("--series-4")],
+    font: `11px ${getComputedStyle(document.body).fontFamily}`,
+  };
+}
+
+/** The same object until the theme changes, so that charts are made anew exactly then. */
+export function useTokens(): Tokens {
+  const { resolved } = useTheme();
+  // The tokens are read from the document, which follows `resolved`.
+  return useMemo(() => (void resolved, readTokens()), [resolved]);
+}

@@ -1,0 +1,63 @@
+/** Metrics are named "whose/what": eval/accuracy, held_out/accuracy, eval/loss, train/loss. */
+import type { Metrics, Version } from "../api/types";
+import { visible } from "./text";
+
+export type What = "accuracy" | "loss";
+
+const WHOSE = ["eval", "held_out", "train"];
+const WORDS: Record<string, string> = { eval: "nodes", held_out: "held out", train: "training" };
+
+const whose = (name: string) => name.slice(0, name.lastIndexOf("/"));
+const rank = (name: string) => (WHOSE.includes(whose(name)) ? WHOSE.indexOf(whose(name)) : WHOSE.length);
+
+/** The names of one kind of metric, the most telling first. */
+export function namesOf(what: What, all: Iterable<string>): string[] {
+  const names = [...new Set(all)].filter((name) => name === what || name.endsWith(`/${what}`));
+  return names.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+}
+
+export function namesIn(what: What, versions: Version[]): string[] {
+  const all = new Set<string>();
+  for (const version of versions) for (const name of Object.keys(version.metrics)) all.add(name);
+  return namesOf(what, all);
+}
+
+/** Which of the theme's four series colours a metric has: the same whether or not the others are there. */
+export const colourOf = (name: string): number => rank(name);
+
+/** What a reader sees instead of the name: whose figure it is. */
+export const wordsFor = (name: string): string => WORDS[whose(name)] ?? visible(name);
+
+/** The most telling value of its kind, undefined if there is none. */
+export function pick(what: What, metrics: Metrics): number | undefined {
+  const [name] = namesOf(what, Object.keys(metrics));
+  return name === undefined ? undefined : metrics[name];
+}
+
+export interface Reading {
+  value: number;
+  version: number;
+}
+
+/** The newest version that has a value of this kind: evaluations come later than their version. */
+export function latest(what: What, versions: Version[]): Reading | undefined {
+  const [name] = namesIn(what, versions);
+  if (name === undefined) return undefined;
+  const version = versions.findLast((candidate) => candidate.metrics[name] !== undefined);
+  return version && { value: version.metrics[name] as number, version: version.number };
+}
+
+/** The best finite value of this kind: the highest accuracy or the lowest loss, the earliest where several are equal. */
+export function best(what: What, versions: Version[]): Reading | undefined {
+  const [name] = namesIn(what, versions);
+  if (name === undefined) return undefined;
+  let found: Reading | undefined;
+  for (const version of versions) {
+    const value = version.metrics[name];
+    if (value === undefined || !Number.isFinite(value)) continue;
+    if (found === undefined || (what === "accuracy" ? value > found.value : value < found.value)) {
+      found = { value, version: version.number };
+    }
+  }
+  return found;
+}

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { ago, clock, duration } from "./time";
+
+test.each([
+  [0, "0 s"],
+  [0.42, "0.4 s"],
+  [9.96, "10 s"],
+  [59.4, "59 s"],
+  [59.6, "1 m 00 s"],
+  [185, "3 m 05 s"],
+  [8040, "2 h 14 m"],
+  [273_600, "3 d 4 h"],
+  [null, "–"],
+  [NaN, "–"],
+])("%s seconds are %s", (seconds, text) => {
+  expect(duration(seconds)).toBe(text);
+});
+
+test("what was just now is now, everything else has one unit", () => {
+  expect(ago(1.4)).toBe("now");
+  expect(ago(38)).toBe("38 s ago");
+  expect(ago(412)).toBe("7 m ago");
+  expect(ago(90_000)).toBe("1 d ago");
+});
+
+test("a moment of another day carries its day", () => {
+  const noon = new Date(2026, 10, 21, 12, 0, 5).getTime();
+  expect(clock(noon, noon + 3_600_000)).toBe("12:00:05");
+  expect(clock(noon, noon + 86_400_000)).toBe("21 Nov 12:00");
+  expect(clock(NaN, noon)).toBe("–");
+});

@@ -1,0 +1,77 @@
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useId, useState, type FormEvent } from "react";
+import { command, type Command } from "../api/commands";
+import { keys, sessionQuery } from "../api/queries";
+import type { Job } from "../api/types";
+import { visible } from "../format/text";
+import { hasEnded } from "../jobs/order";
+import { Dialog } from "../ui/Dialog";
+import { Icon } from "../ui/Icon";
+import { Problem } from "../ui/Problem";
+import { effects, type Action } from "./effects";
+
+/** What an operator may do to the job; nobody else sees the buttons. */
+export function Controls({ job }: { job: Job }) {
+  const { data: role } = useQuery(sessionQuery);
+  const [asked, setAsked] = useState<Action | null>(null);
+  if (role !== "operator" || hasEnded(job)) return null;
+  const paused = job.state === "paused";
+  return (
+    <div className="controls">
+      <button type="button" className="button" data-testid={paused ? "resume" : "pause"} onClick={() => setAsked(paused ? "resume" : "pause")}>
+        <Icon name={paused ? "running" : "paused"} /> {paused ? "Resume" : "Pause"}
+      </button>
+      <button type="button" className="button" data-testid="stop" onClick={() => setAsked("stop")}>
+        <Icon name="stopped" /> Stop
+      </button>
+      {asked && <ActionDialog job={job} action={asked} onClose={() => setAsked(null)} />}
+    </div>
+  );
+}
+
+function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onClose: () => void }) {
+  const client = useQueryClient();
+  const options = effects(action, job);
+  const [chosen, setChosen] = useState<Command>(options[0].command);
+  const [why, setWhy] = useState("");
+  const field = useId();
+  const act = useMutation({
+    mutationFn: () => command(job.name, chosen, why.trim()),
+    onSuccess: (after) => {
+      client.setQueryData(keys.job(job.name), after);
+      onClose();
+    },
+  });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    act.mutate();
+  };
+  const effect = options.find((option) => option.command === chosen) ?? options[0];
+  return (
+    <Dialog title={`${effect.verb} ${visible(job.title || job.name)}?`} onClose={onClose}>
+      <form className="form" onSubmit={submit}>
+        {options.length > 1 && (
+          <fieldset className="choices">
+            <legend className="visually-hidden">When</legend>
+            {options.map((option) => (
+              <label key={option.command}>
+                <input type="radio" name="when" checked={chosen === option.command} onChange={() => setChosen(option.command)} />
+                {option.when}
+              </label>
+            ))}
+          </fieldset>
+        )}
+        <p>{effect.text}</p>
+        <label htmlFor={field}>Reason <span className="faint">(kept with the decisions)</span></label>
+        <input id={field} name="why" type="text" maxLength={200} autoComplete="off" value={why} onChange={(event) => setWhy(event.target.value)} />
+        {act.error && <Problem error={act.error} />}
+        <div className="dialog-actions">
+          <button type="button" className="button" onClick={onClose}>Cancel</button>
+          <button type="submit" className={action === "stop" ? "button danger" : "button primary"} disabled={act.isPending} data-testid="confirm">
+            {effect.verb}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

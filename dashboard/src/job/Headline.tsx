@@ -1,0 +1,100 @@
+import type { ReactNode } from "react";
+import type { Job, JobNode, Version } from "../api/types";
+import { best, latest } from "../format/metric";
+import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
+import { clock, duration } from "../format/time";
+import { elapsed, hasEnded, secondsLeft } from "../jobs/order";
+import { useConnection } from "../live/LiveProvider";
+import { useNow } from "../live/useNow";
+import { Icon } from "../ui/Icon";
+import { Progress } from "../ui/Progress";
+
+interface Props {
+  job: Job;
+  versions: Version[];
+  nodes: JobNode[];
+}
+
+/** The run in six figures. */
+export function Headline({ job, versions, nodes }: Props) {
+  return (
+    <dl className="headline panel">
+      <Stat name="Version" wide>
+        <span className="stat-value" data-testid="version-count">{count(job.version)}<small> of {count(job.versions)}</small></span>
+        <Progress value={job.progress} label="Progress of the job" tone={job.state} />
+      </Stat>
+      <Accuracy job={job} versions={versions} />
+      <Loss versions={versions} />
+      <Clock job={job} />
+      <Stat name="Bytes moved" more={<><Icon name="up" />{bytes(job.up_bytes)} <Icon name="down" />{bytes(job.down_bytes)}</>}>
+        <span className="stat-value">{bytes(job.up_bytes + job.down_bytes)}</span>
+      </Stat>
+      <Nodes job={job} nodes={nodes} />
+    </dl>
+  );
+}
+
+function Stat({ name, more, wide, children }: { name: string; more?: ReactNode; wide?: boolean; children: ReactNode }) {
+  return (
+    <div className={wide ? "stat wide" : "stat"}>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+      {more !== undefined && <dd className="sub">{more}</dd>}
+    </div>
+  );
+}
+
+function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
+  const now = latest("accuracy", versions);
+  const top = best("accuracy", versions);
+  // The coordinator knows all versions; a long run is thinned out on its way here.
+  const known = top !== undefined && top.value > (job.best?.accuracy ?? -Infinity) ? { accuracy: top.value, version: top.version } : job.best;
+  return (
+    <Stat name="Accuracy" more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at version ${known.version}`}>
+      <span className={tone(now?.value)} data-testid="accuracy-latest">{percent(now?.value)}</span>
+    </Stat>
+  );
+}
+
+function Loss({ versions }: { versions: Version[] }) {
+  const now = latest("loss", versions);
+  const least = best("loss", versions);
+  return (
+    <Stat name="Loss" more={least ? `least ${figure(least.value)} at version ${least.version}` : "not measured yet"}>
+      <span className={tone(now?.value)}>{figure(now?.value)}</span>
+    </Stat>
+  );
+}
+
+const tone = (value: number | undefined) =>
+  value !== undefined && !Number.isFinite(value) ? "stat-value bad" : "stat-value";
+
+function Clock({ job }: { job: Job }) {
+  const now = useNow();
+  const { skew } = useConnection();
+  const past = elapsed(job, now + skew);
+  return (
+    <Stat name="Elapsed" more={remaining(job, now)}>
+      <span className="stat-value">{past === null ? UNKNOWN : duration(past < 10 ? Math.floor(past) : past)}</span>
+    </Stat>
+  );
+}
+
+function remaining(job: Job, now: number): string {
+  if (job.ended_at !== null) return `ended ${clock(Date.parse(job.ended_at), now)}`;
+  if (job.started_at === null) return "not started";
+  if (job.state === "paused") return "paused";
+  const left = secondsLeft(job, now);
+  if (left === null || hasEnded(job)) return "end not known yet";
+  return left < 1 ? "about to end" : `about ${duration(Math.round(left))} left`;
+}
+
+function Nodes({ job, nodes }: { job: Job; nodes: JobNode[] }) {
+  const lost = nodes.filter((node) => node.state === "stale" || node.state === "gone").length;
+  const busy = nodes.length > 0 ? nodes.filter((node) => node.state === "training").length : job.busy;
+  return (
+    <Stat name="Nodes" more={lost > 0 ? `${plural(lost, "node")} not heard of` : `${count(busy)} training`}>
+      <span className="stat-value">{count(job.nodes)}{lost > 0 && <small> · {count(busy)} training</small>}</span>
+    </Stat>
+  );
+}

@@ -1,0 +1,90 @@
+import { useQuery } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { ApiError } from "../api/client";
+import { chartVersionsQuery, jobQuery, nodesQuery, notesQuery } from "../api/queries";
+import type { Job, Version } from "../api/types";
+import { TrafficChart } from "../charts/TrafficChart";
+import { latest } from "../format/metric";
+import { percent } from "../format/number";
+import { visible } from "../format/text";
+import { hasEnded } from "../jobs/order";
+import { useFollow } from "../live/LiveProvider";
+import { Link } from "../router";
+import { Problem } from "../ui/Problem";
+import { State } from "../ui/State";
+import { Configuration } from "./Configuration";
+import { Controls } from "./Controls";
+import { Decisions } from "./Decisions";
+import { Headline } from "./Headline";
+import { MetricCharts } from "./MetricCharts";
+import { NodesTable } from "./NodesTable";
+import "../styles/job.css";
+
+const NONE: never[] = [];
+
+export function JobPage({ name }: { name: string }) {
+  useFollow(name);
+  const { data: job, error } = useQuery(jobQuery(name));
+  const { data: versions = NONE } = useQuery(chartVersionsQuery(name));
+  const { data: nodes = NONE } = useQuery(nodesQuery(name));
+  const { data: notes = NONE } = useQuery(notesQuery(name));
+  useTitle(job, versions);
+  if (job === undefined) {
+    return (
+      <section>
+        <Crumbs />
+        {error ? <Missing name={name} error={error} /> : <p className="loading">Asking the coordinator …</p>}
+      </section>
+    );
+  }
+  return (
+    <article className="job">
+      <Crumbs />
+      <header className="job-head">
+        <div className="job-title">
+          <h1><bdi>{visible(job.title || job.name)}</bdi></h1>
+          <State state={job.state} testId="job-state" />
+        </div>
+        <p className="sub">
+          {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
+          {job.state_why && <> · <bdi>{visible(job.state_why)}</bdi></>}
+        </p>
+        <Controls job={job} />
+      </header>
+      <Headline job={job} versions={versions} nodes={nodes} />
+      <div className="job-body">
+        <div className="job-charts">
+          <MetricCharts versions={versions} />
+          <div className="panel"><TrafficChart versions={versions} up={job.up_bytes} down={job.down_bytes} /></div>
+        </div>
+        <Decisions notes={notes} />
+      </div>
+      <NodesTable nodes={nodes} ended={hasEnded(job)} />
+      <Configuration spec={job.spec} />
+    </article>
+  );
+}
+
+function Crumbs() {
+  return <nav className="crumbs" aria-label="Where you are"><Link href="/">Jobs</Link></nav>;
+}
+
+function Missing({ name, error }: { name: string; error: Error }) {
+  const unknown = error instanceof ApiError && error.status === 404;
+  return (
+    <>
+      <h1>{unknown ? "No such job" : <bdi>{visible(name)}</bdi>}</h1>
+      <Problem error={error} />
+    </>
+  );
+}
+
+/** The tab's title tells the run's progress while another tab is in front. */
+function useTitle(job: Job | undefined, versions: Version[]): void {
+  const accuracy = latest("accuracy", versions);
+  const title =
+    job === undefined
+      ? "shoal"
+      : [`${job.version}/${job.versions}`, accuracy && percent(accuracy.value), job.name, "shoal"].filter(Boolean).join(" · ");
+  useEffect(() => void (document.title = title), [title]);
+}

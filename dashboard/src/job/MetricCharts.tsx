@@ -1,0 +1,49 @@
+import { useCallback, useState } from "react";
+import type { Version } from "../api/types";
+import { AXES, AXIS_LABEL } from "../charts/axis";
+import { LineChart } from "../charts/LineChart";
+import { resetZoom, type Zoom } from "../charts/options";
+import { useChoice } from "../router";
+import { Icon } from "../ui/Icon";
+
+/** Accuracy and loss side by side, along the same axis and with the same zoom. */
+export function MetricCharts({ versions }: { versions: Version[] }) {
+  const [axis, setAxis] = useChoice("x", AXES);
+  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const [zoomed, setZoomed] = useState(false);
+  const changed = useCallback((value: boolean) => setZoomed(value), []);
+  const showAll = () => {
+    resetZoom(zoom, "metrics");
+    setZoomed(false);
+  };
+  return (
+    <section className="metric-charts" aria-label="Accuracy and loss">
+      <div className="toolbar">
+        <h2>Learning</h2>
+        {zoomed && <button type="button" className="quiet-button" onClick={showAll}><Icon name="zoom" /> Show all</button>}
+        <div className="segments" role="radiogroup" aria-label="Along">
+          {AXES.map((option) => (
+            <label key={option} data-testid={`axis-${option}`}>
+              <input
+                type="radio"
+                name="axis"
+                className="visually-hidden"
+                checked={axis === option}
+                onChange={() => {
+                  zoom.current = null;
+                  setZoomed(false);
+                  setAxis(option);
+                }}
+              />
+              <span>{AXIS_LABEL[option]}</span>
+            </label>
+          ))}
+        </div>
+      </div>
+      <div className="pair">
+        <div className="panel"><LineChart what="accuracy" versions={versions} axis={axis} zoom={zoom} onZoom={changed} /></div>
+        <div className="panel"><LineChart what="loss" versions={versions} axis={axis} zoom={zoom} onZoom={changed} /></div>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,59 @@
+import { memo } from "react";
+import type { JobNode } from "../api/types";
+import { pick } from "../format/metric";
+import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
+import { visible } from "../format/text";
+import { ago, duration } from "../format/time";
+import { Progress } from "../ui/Progress";
+import { State } from "../ui/State";
+
+interface Props {
+  node: JobNode;
+  /** Seconds since it was last heard; null if it was not. */
+  silent: number | null;
+}
+
+export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
+  const { device, torch } = node.info;
+  return (
+    <tr role="row" data-testid={`node-row-${node.name}`} data-state={node.state}>
+      <th role="rowheader" scope="row" className="node-cell-name">
+        <bdi title={visible(node.name)}>{visible(node.name)}</bdi>
+        <span className="sub">{[device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}</span>
+      </th>
+      <td role="cell" className="node-cell-state"><State state={node.state} /></td>
+      <td role="cell" className="node-cell-progress" data-label="Local training">
+        {node.progress === null ? (
+          <span className="faint">{UNKNOWN}</span>
+        ) : (
+          <span className="progress-pair">
+            <Progress value={node.progress} label={`${node.name}: local training`} tone="running" />
+            <span>{percent(node.progress, 0)}</span>
+          </span>
+        )}
+      </td>
+      <td role="cell" className="num" data-label="Reports">{count(node.reports)}</td>
+      <Figure label="Loss" value={pick("loss", node.metrics)} write={figure} />
+      <Figure label="Accuracy" value={pick("accuracy", node.metrics)} write={percent} />
+      <td role="cell" className="num" data-label="Took">{duration(node.seconds)}</td>
+      <td role="cell" className="num" data-label="Up">{bytes(node.up_bytes)}</td>
+      <td role="cell" className="num" data-label="Down">{bytes(node.down_bytes)}</td>
+      <td role="cell" className="num" data-label="Last seen">{silent === null ? UNKNOWN : ago(silent)}</td>
+      <td role="cell" className="node-cell-error" data-label="Last error">
+        {node.last_error === null ? (
+          <span className="faint">{UNKNOWN}</span>
+        ) : (
+          <span className="error-text" title={visible(node.last_error)}>
+            {node.failures > 0 && <b>{plural(node.failures, "failure")}: </b>}
+            <bdi>{visible(node.last_error)}</bdi>
+          </span>
+        )}
+      </td>
+    </tr>
+  );
+});
+
+function Figure({ label, value, write }: { label: string; value: number | undefined; write: (value: number | undefined) => string }) {
+  const bad = value !== undefined && !Number.isFinite(value);
+  return <td role="cell" className={bad ? "num bad" : "num"} data-label={label}>{write(value)}</td>;
+}

@@ -1,0 +1,85 @@
+import { useMemo } from "react";
+import type { JobNode } from "../api/types";
+import { useNow } from "../live/useNow";
+import { useChoice } from "../router";
+import { Icon } from "../ui/Icon";
+import { NodeRow } from "./NodeRow";
+import { countNodes, silence, sortNodes, SORTS, type Sort } from "./nodeOrder";
+
+const COLUMNS: { sort: Sort | null; title: string; className?: string }[] = [
+  { sort: "name", title: "Node" },
+  { sort: "state", title: "State" },
+  { sort: null, title: "Local training" },
+  { sort: "reports", title: "Reports", className: "num" },
+  { sort: "loss", title: "Loss", className: "num" },
+  { sort: "accuracy", title: "Accuracy", className: "num" },
+  { sort: "seconds", title: "Took", className: "num" },
+  { sort: "up", title: "Up", className: "num" },
+  { sort: "down", title: "Down", className: "num" },
+  { sort: "seen", title: "Last seen", className: "num" },
+  { sort: "failures", title: "Last error" },
+];
+
+interface Props {
+  nodes: JobNode[];
+  /** Once the job has ended, nobody listens for its nodes any more. */
+  ended: boolean;
+}
+
+export function NodesTable({ nodes, ended }: Props) {
+  const now = useNow();
+  const [sort, setSort] = useChoice<Sort>("sort", SORTS);
+  const sorted = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
+  return (
+    <section className="nodes" aria-label="Nodes">
+      <header className="section-head">
+        <h2>Nodes</h2>
+        {nodes.length > 0 && <p className="summary">{countNodes(nodes)}</p>}
+      </header>
+      <div className="panel">
+        {nodes.length === 0 ? (
+          <p className="nothing">No node has joined this job yet. A node joins with <code>shoal join URL --token …</code></p>
+        ) : (
+          <div className="table-scroll">
+            <table className="nodes-table" role="table" data-testid="nodes-table">
+              <thead role="rowgroup">
+                <tr role="row">
+                  {COLUMNS.map((column) => (
+                    <Heading key={column.title} {...column} current={sort} onSort={setSort} />
+                  ))}
+                </tr>
+              </thead>
+              <tbody role="rowgroup">
+                {sorted.map((node) => (
+                  <NodeRow key={node.name} node={node} silent={ended ? null : silence(node, now)} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+      </div>
+    </section>
+  );
+}
+
+interface HeadingProps {
+  sort: Sort | null;
+  title: string;
+  className?: string;
+  current: Sort;
+  onSort: (sort: Sort) => void;
+}
+
+function Heading({ sort, title, className, current, onSort }: HeadingProps) {
+  if (sort === null) return <th role="columnheader" scope="col" className={className}>{title}</th>;
+  const own = sort === current;
+  const direction = sort === "name" || sort === "state" ? "ascending" : "descending";
+  return (
+    <th role="columnheader" scope="col" className={className} aria-sort={own ? direction : undefined}>
+      <button type="button" className="sort-button" onClick={() => onSort(sort)}>
+        {title}
+        {own && <Icon name="sort" />}
+      </button>
+    </th>
+  );
+}

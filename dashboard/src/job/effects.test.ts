@@ -1,0 +1,18 @@
+import { expect, test } from "vitest";
+import { job } from "../test/make";
+import { effects } from "./effects";
+
+test("a stop says what is lost and what stays, for each moment", () => {
+  const [round, now] = effects("stop", job({ version: 4, busy: 3 }));
+  expect(round).toMatchObject({ command: "stop-round", when: "After this round" });
+  expect(round.text).toContain("finished and counted");
+  expect(now).toMatchObject({ command: "stop-now", when: "Now" });
+  expect(now?.text).toContain("3 nodes in the open round is thrown away");
+  expect(round.text).toContain("at version 5");
+  expect(now?.text).toContain("at version 4");
+});
+
+test("pausing and resuming have one way each", () => {
+  expect(effects("pause", job()).map((effect) => effect.command)).toEqual(["pause"]);
+  expect(effects("resume", job({ version: 7 }))[0].text).toContain("version 7");
+});

@@ -1,0 +1,53 @@
+/** What an operator's command does, in the words of the dialog that asks before. */
+import type { Command } from "../api/commands";
+import type { Job } from "../api/types";
+import { plural } from "../format/number";
+
+export type Action = "pause" | "resume" | "stop";
+
+interface Effect {
+  command: Command;
+  verb: string;
+  /** How this choice differs from the others of the same action. */
+  when: string;
+  text: string;
+}
+
+export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
+  switch (action) {
+    case "pause":
+      return [{
+        command: "pause",
+        verb: "Pause",
+        when: "",
+        text: "Nothing new is asked of the nodes until somebody resumes the job. Reports that are on their way still count.",
+      }];
+    case "resume":
+      return [{
+        command: "resume",
+        verb: "Resume",
+        when: "",
+        text: `The job goes on from version ${job.version} with the nodes that are there.`,
+      }];
+    case "stop":
+      return [
+        {
+          command: "stop-round",
+          verb: "Stop",
+          when: "After this round",
+          text: `The open round is finished and counted, then the job ends for good at version ${job.version + 1}. ${KEPT}`,
+        },
+        {
+          command: "stop-now",
+          verb: "Stop",
+          when: "Now",
+          text: `${training(job)} The job ends for good at version ${job.version}. ${KEPT}`,
+        },
+      ];
+  }
+}
+
+const KEPT = "Its model and its record stay; a stopped job cannot be resumed.";
+
+const training = (job: Job) =>
+  job.busy > 0 ? `The work of ${plural(job.busy, "node")} in the open round is thrown away.` : "The open round is dropped.";

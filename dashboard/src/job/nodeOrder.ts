@@ -1,0 +1,64 @@
+/** The orders of the nodes table. */
+import type { JobNode, NodeState } from "../api/types";
+import { pick } from "../format/metric";
+import { plural } from "../format/number";
+
+export const SORTS = ["name", "state", "reports", "loss", "accuracy", "seconds", "up", "down", "seen", "failures"] as const;
+export type Sort = (typeof SORTS)[number];
+
+const STATES: NodeState[] = ["training", "evaluating", "idle", "stale", "gone"];
+
+/** A number by which the largest comes first. What is not known comes last; what diverged comes first. */
+function weight(node: JobNode, sort: Sort): number {
+  switch (sort) {
+    case "reports":
+      return node.reports;
+    case "loss":
+    case "accuracy":
+      return metricWeight(pick(sort, node.metrics));
+    case "seconds":
+      return node.seconds ?? -Infinity;
+    case "up":
+      return node.up_bytes;
+    case "down":
+      return node.down_bytes;
+    case "seen":
+      return node.seen_at === null ? Infinity : -node.seen_at;
+    case "failures":
+      return node.failures;
+    case "state":
+      return -STATES.indexOf(node.state);
+    case "name":
+      return 0;
+  }
+}
+
+function metricWeight(value: number | undefined): number {
+  if (value === undefined) return -Infinity;
+  return Number.isFinite(value) ? value : Infinity;
+}
+
+export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
+  const compare = new Intl.Collator("en", { numeric: true }).compare;
+  return nodes
+    .map((node) => ({ node, weight: weight(node, sort) }))
+    .sort((a, b) => (a.weight === b.weight ? compare(a.node.name, b.node.name) : b.weight - a.weight))
+    .map(({ node }) => node);
+}
+
+/** "7 nodes · 4 training · 1 stale". */
+export function countNodes(nodes: JobNode[]): string {
+  const counts = STATES.map((state): [string, number] => [state, nodes.filter((node) => node.state === state).length]);
+  const said = counts.filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state}`);
+  return [plural(nodes.length, "node"), ...said].join(" · ");
+}
+
+/**
+ * Whole seconds since a node was last heard, null if it was not. The coordinator says anew how long a node that is there
+ * has been silent only when that changes; a node that is not there grows more silent by the second.
+ */
+export function silence({ state, last_seen_s, seen_at }: JobNode, now: number): number | null {
+  if (last_seen_s === null || seen_at === null) return null;
+  const seconds = state === "stale" || state === "gone" ? (now - seen_at) / 1000 : last_seen_s;
+  return Math.max(0, Math.round(seconds));
+}

@@ -1,0 +1,71 @@
+import { useQuery } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { jobsQuery } from "../api/queries";
+import type { Job } from "../api/types";
+import { bytes } from "../format/number";
+import { useFollow } from "../live/LiveProvider";
+import { useNow } from "../live/useNow";
+import { Problem } from "../ui/Problem";
+import { JobRow } from "./JobRow";
+import { countStates, inOrder } from "./order";
+import "../styles/jobs.css";
+
+export function JobsPage() {
+  useFollow(null);
+  const { data: jobs, error } = useQuery(jobsQuery);
+  useEffect(() => void (document.title = "Jobs · shoal"), []);
+  return (
+    <section>
+      <header className="page-head">
+        <h1>Jobs</h1>
+        {jobs && jobs.length > 0 && <Summary jobs={jobs} />}
+      </header>
+      {jobs === undefined ? error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p> : null}
+      {jobs?.length === 0 && <NoJobs />}
+      {jobs !== undefined && jobs.length > 0 && <JobsTable jobs={jobs} />}
+    </section>
+  );
+}
+
+function Summary({ jobs }: { jobs: Job[] }) {
+  const total = jobs.reduce((sum, job) => sum + job.up_bytes + job.down_bytes, 0);
+  const states = countStates(jobs).map(([state, number]) => `${number} ${state}`);
+  return <p className="summary">{[...states, `${bytes(total)} moved`].join(" · ")}</p>;
+}
+
+function JobsTable({ jobs }: { jobs: Job[] }) {
+  const now = useNow();
+  return (
+    <div className="panel">
+      <table className="jobs" role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th role="columnheader" scope="col">State</th>
+            <th role="columnheader" scope="col">Job</th>
+            <th role="columnheader" scope="col">Progress</th>
+            <th role="columnheader" scope="col" className="num">Time left</th>
+            <th role="columnheader" scope="col" className="num">Best accuracy</th>
+            <th role="columnheader" scope="col"><span className="visually-hidden">Accuracy so far</span></th>
+            <th role="columnheader" scope="col" className="num">Bytes up</th>
+            <th role="columnheader" scope="col" className="num">Bytes down</th>
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          {inOrder(jobs).map((job) => <JobRow key={job.name} job={job} now={now} />)}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function NoJobs() {
+  return (
+    <div className="panel nothing">
+      <h2>No jobs yet</h2>
+      <p>A job appears here as soon as it is submitted:</p>
+      <pre><code>shoal run JOB.toml</code></pre>
+      <p>Or watch one that brings its own data and nodes:</p>
+      <pre><code>shoal demo</code></pre>
+    </div>
+  );
+}

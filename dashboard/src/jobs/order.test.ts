@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { job } from "../test/make";
+import { countStates, elapsed, inOrder, secondsLeft } from "./order";
+
+test("jobs under way stand before those that ended, the most recent first", () => {
+  const jobs = [
+    job({ name: "old", state: "done", ended_at: "2026-11-20T00:00:00Z" }),
+    job({ name: "early", started_at: "2026-11-21T01:00:00Z" }),
+    job({ name: "recent", state: "failed", ended_at: "2026-11-21T05:00:00Z" }),
+    job({ name: "late", state: "waiting", started_at: null, created_at: "2026-11-21T03:00:00Z" }),
+  ];
+  expect(inOrder(jobs).map((each) => each.name)).toEqual(["late", "early", "recent", "old"]);
+});
+
+test("the time left counts down, and is not given where it means nothing", () => {
+  expect(secondsLeft(job({ eta_at: 90_000 }), 60_000)).toBe(30);
+  expect(secondsLeft(job({ eta_at: 90_000 }), 120_000)).toBe(0);
+  expect(secondsLeft(job({ eta_at: null }), 0)).toBeNull();
+  expect(secondsLeft(job({ eta_at: 90_000, state: "paused" }), 0)).toBeNull();
+  expect(secondsLeft(job({ eta_at: 90_000, state: "done" }), 0)).toBeNull();
+});
+
+test("the elapsed time ends with the job", () => {
+  const now = Date.parse("2026-11-21T08:01:00Z");
+  expect(elapsed(job(), now)).toBe(50);
+  expect(elapsed(job({ ended_at: "2026-11-21T08:00:30Z" }), now)).toBe(20);
+  expect(elapsed(job({ started_at: null }), now)).toBeNull();
+});
+
+test("only states that occur are counted", () => {
+  expect(countStates([job(), job({ state: "done" }), job()])).toEqual([["running", 2], ["done", 1]]);
+});

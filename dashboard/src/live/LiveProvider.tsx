@@ -1,0 +1,69 @@
+import { useQueryClient, type QueryClient } from "@tanstack/react-query";
+import { createContext, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
+import { applyDeltas } from "./apply";
+import { Batcher } from "./batch";
+import { begin, type Connection } from "./connection";
+import type { Delta } from "./delta";
+import { deltas } from "./log";
+import { LiveStream } from "./stream";
+
+/** Four batches a second: no chart is redrawn more often by the stream. */
+const BATCH_INTERVAL = 250;
+
+const StreamContext = createContext<LiveStream | null>(null);
+const ConnectionContext = createContext<Connection>(begin(0));
+
+export function LiveProvider({ children }: { children: ReactNode }) {
+  const client = useQueryClient();
+  const [connection, setConnection] = useState(() => begin(Date.now()));
+  const { stream, batch } = useMemo(() => {
+    const batch = new Batcher<Delta>((items) => applyDeltas(client, items), BATCH_INTERVAL);
+    const stream = new LiveStream({
+      delta: (delta) => {
+        deltas.push(delta);
+        batch.push(delta);
+      },
+      hello: () => void refetch(client),
+      connection: setConnection,
+    });
+    return { stream, batch };
+  }, [client]);
+
+  useEffect(() => {
+    const nudge = () => stream.nudge();
+    window.addEventListener("online", nudge);
+    document.addEventListener("visibilitychange", nudge);
+    return () => {
+      window.removeEventListener("online", nudge);
+      document.removeEventListener("visibilitychange", nudge);
+      stream.close();
+      batch.stop();
+    };
+  }, [stream, batch]);
+
+  return (
+    <StreamContext value={stream}>
+      <ConnectionContext value={connection}>{children}</ConnectionContext>
+    </StreamContext>
+  );
+}
+
+/** Everything anew. What is on its way was asked for before the stream began and may have missed what lies between. */
+async function refetch(client: QueryClient): Promise<void> {
+  await client.cancelQueries();
+  await client.invalidateQueries();
+}
+
+export const useConnection = (): Connection => useContext(ConnectionContext);
+
+/** Makes the tab's stream follow one job, or all with null, for as long as the page that asks is shown. */
+export function useFollow(job: string | null): void {
+  const stream = useContext(StreamContext);
+  useEffect(() => stream?.open(job), [stream, job]);
+}
+
+/** Stops the stream: nothing may be read at the moment. */
+export function useUnfollow(): void {
+  const stream = useContext(StreamContext);
+  useEffect(() => stream?.close(), [stream]);
+}

@@ -1,0 +1,35 @@
+import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-query";
+import { keys } from "../api/queries";
+import type { Delta } from "./delta";
+import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions } from "./merge";
+
+/** Merges a batch of deltas into every cached answer that they concern, with one redraw for all. */
+export function applyDeltas(client: QueryClient, batch: Delta[]): void {
+  notifyManager.batch(() => {
+    update(client, keys.jobs, batch, mergeJobs);
+    for (const [job, own] of byJob(batch)) {
+      update(client, keys.job(job), own, mergeJob);
+      update(client, keys.versions(job), own, mergeVersions(job));
+      update(client, keys.notes(job), own, mergeNotes(job));
+      update(client, keys.nodes(job), own, mergeNodes(job));
+    }
+  });
+}
+
+function byJob(batch: Delta[]): Map<string, Delta[]> {
+  const jobs = new Map<string, Delta[]>();
+  for (const delta of batch) {
+    const own = jobs.get(delta.job);
+    if (own === undefined) jobs.set(delta.job, [delta]);
+    else own.push(delta);
+  }
+  return jobs;
+}
+
+function update<T>(client: QueryClient, key: QueryKey, batch: Delta[], merge: (value: T, delta: Delta) => T): void {
+  for (const [exact, value] of client.getQueriesData<T>({ queryKey: key })) {
+    if (value === undefined) continue;
+    const next = batch.reduce(merge, value);
+    if (next !== value) client.setQueryData(exact, next);
+  }
+}

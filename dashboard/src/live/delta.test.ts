@@ -1,0 +1,29 @@
+import { expect, test } from "vitest";
+import { readDelta } from "./delta";
+
+test("an event's job and numbers are read", () => {
+  const data = JSON.stringify({ job: "digits", number: 4, metrics: { "eval/loss": "Infinity" } });
+  expect(readDelta("metrics", data, 0)).toEqual({ kind: "metrics", job: "digits", number: 4, metrics: { "eval/loss": Infinity } });
+});
+
+test("a job's event names its job itself", () => {
+  const delta = readDelta("job", JSON.stringify({ name: "digits", eta_s: 2, metrics: {}, best: {} }), 500);
+  expect(delta).toMatchObject({ kind: "job", job: "digits", value: { eta_at: 2500 } });
+});
+
+test("the job's name is no part of a version, a note or a node", () => {
+  const version = readDelta("version", JSON.stringify({ job: "digits", number: 1, digest: "ab", metrics: {} }), 0);
+  expect(version).toEqual({ kind: "version", job: "digits", version: { number: 1, digest: "ab", metrics: {} } });
+  const note = readDelta("note", JSON.stringify({ job: "digits", id: 9, text: "ask 4" }), 0);
+  expect(note).toEqual({ kind: "note", job: "digits", note: { id: 9, text: "ask 4" } });
+  const nodes = readDelta("nodes", JSON.stringify({ job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {} }] }), 3000);
+  expect(nodes).toEqual({ kind: "nodes", job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, seen_at: 2000 }] });
+});
+
+test("a version that is gone says nothing", () => {
+  expect(readDelta("version", JSON.stringify({ job: "digits", number: 1 }), 0)).toBeNull();
+});
+
+test("what is not JSON is refused", () => {
+  expect(() => readDelta("traffic", "{", 0)).toThrow(SyntaxError);
+});

@@ -1,0 +1,91 @@
+import { describe, expect, test } from "vitest";
+import { job, node, note, version } from "../test/make";
+import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions, NOTES_MAX } from "./merge";
+
+describe("versions", () => {
+  const merge = mergeVersions("digits");
+  const known = [version(0), version(1, { "train/loss": 1 })];
+
+  test("a new one is appended, whatever was thinned out before it", () => {
+    expect(merge([version(0), version(8)], { kind: "version", job: "digits", version: version(9) }).map((v) => v.number)).toEqual([0, 8, 9]);
+  });
+
+  test("one that came late goes to its place", () => {
+    expect(merge([version(0), version(2)], { kind: "version", job: "digits", version: version(1) }).map((v) => v.number)).toEqual([0, 1, 2]);
+  });
+
+  test("a replay changes nothing but keeps the metrics of both", () => {
+    const again = version(1, { "eval/loss": 2 });
+    const merged = merge(known, { kind: "version", job: "digits", version: again });
+    expect(merged).toHaveLength(2);
+    expect(merged[1]?.metrics).toEqual({ "train/loss": 1, "eval/loss": 2 });
+  });
+
+  test("metrics that come later join their version", () => {
+    const merged = merge(known, { kind: "metrics", job: "digits", number: 1, metrics: { "eval/accuracy": NaN } });
+    expect(merged[1]?.metrics).toEqual({ "train/loss": 1, "eval/accuracy": NaN });
+    expect(known[1]?.metrics).toEqual({ "train/loss": 1 });
+  });
+
+  test("what concerns another job or an unknown version leaves the very same list", () => {
+    expect(merge(known, { kind: "version", job: "other", version: version(2) })).toBe(known);
+    expect(merge(known, { kind: "metrics", job: "digits", number: 7, metrics: {} })).toBe(known);
+    expect(merge(known, { kind: "note", job: "digits", note: note(1) })).toBe(known);
+  });
+});
+
+describe("jobs", () => {
+  test("a state replaces the job; a new job joins the list", () => {
+    const jobs = [job(), job({ name: "mnist" })];
+    const done = job({ state: "done" });
+    expect(mergeJobs(jobs, { kind: "job", job: "digits", value: done })).toEqual([done, jobs[1]]);
+    expect(mergeJobs(jobs, { kind: "job", job: "new", value: job({ name: "new" }) })).toHaveLength(3);
+    expect(mergeJobs(jobs, { kind: "traffic", job: "gone", up_bytes: 1, down_bytes: 1 })).toBe(jobs);
+  });
+
+  test("traffic only grows", () => {
+    const before = job({ up_bytes: 500, down_bytes: 700 });
+    expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 400, down_bytes: 900 })).toMatchObject({ up_bytes: 500, down_bytes: 900 });
+    expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 500, down_bytes: 600 })).toBe(before);
+  });
+
+  test("the newest version's metrics are the job's, an older one's are not", () => {
+    const before = job({ version: 3, metrics: { "train/loss": 1 }, best: { accuracy: 0.8, version: 2 } });
+    const after = mergeJob(before, { kind: "metrics", job: "digits", number: 3, metrics: { "eval/accuracy": 0.7 } });
+    expect(after.metrics).toEqual({ "train/loss": 1, "eval/accuracy": 0.7 });
+    expect(after.best).toEqual({ accuracy: 0.8, version: 2 });
+    expect(mergeJob(before, { kind: "metrics", job: "digits", number: 2, metrics: { "eval/accuracy": 0.7 } })).toBe(before);
+  });
+
+  test("a better accuracy is the best, a diverged one is not", () => {
+    const before = job({ version: 3, best: { accuracy: 0.8, version: 2 } });
+    const deltas = (value: number) => ({ kind: "metrics" as const, job: "digits", number: 1, metrics: { "eval/accuracy": value } });
+    expect(mergeJob(before, deltas(0.9))).toEqual({ ...before, best: { accuracy: 0.9, version: 1 } });
+    expect(mergeJob(before, deltas(NaN))).toBe(before);
+    expect(mergeJob(job({ best: null }), deltas(0.1)).best).toEqual({ accuracy: 0.1, version: 1 });
+  });
+});
+
+describe("notes", () => {
+  const merge = mergeNotes("digits");
+
+  test("stand in the order of their ids, each once", () => {
+    const one = merge([note(1), note(4)], { kind: "note", job: "digits", note: note(3) });
+    expect(one.map((n) => n.id)).toEqual([1, 3, 4]);
+    expect(merge(one, { kind: "note", job: "digits", note: note(3) })).toBe(one);
+  });
+
+  test("are bounded, and the oldest go first", () => {
+    const full = Array.from({ length: NOTES_MAX }, (_, id) => note(id));
+    const after = merge(full, { kind: "note", job: "digits", note: note(NOTES_MAX) });
+    expect(after).toHaveLength(NOTES_MAX);
+    expect(after[0]?.id).toBe(1);
+  });
+});
+
+test("nodes that changed replace themselves by name, others stay the very same", () => {
+  const ada = node("ada");
+  const merged = mergeNodes("digits")([ada, node("bohr")], { kind: "nodes", job: "digits", nodes: [node("bohr", { reports: 5 }), node("new")] });
+  expect(merged.map((n) => [n.name, n.reports])).toEqual([["ada", 0], ["bohr", 5], ["new", 0]]);
+  expect(merged[0]).toBe(ada);
+});

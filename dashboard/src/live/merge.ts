@@ -1,0 +1,87 @@
+/**
+ * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and returns the
+ * very same object when nothing changed, so that what did not change is not drawn again.
+ */
+import type { Job, JobNode, Note, Version } from "../api/types";
+import type { Delta } from "./delta";
+
+/** The newest notes that a tab keeps in memory. */
+export const NOTES_MAX = 2000;
+
+export function mergeJobs(jobs: Job[], delta: Delta): Job[] {
+  const index = jobs.findIndex((job) => job.name === delta.job);
+  const known = jobs[index];
+  if (known === undefined) return delta.kind === "job" ? [...jobs, delta.value] : jobs;
+  const next = mergeJob(known, delta);
+  return next === known ? jobs : jobs.with(index, next);
+}
+
+export function mergeJob(job: Job, delta: Delta): Job {
+  if (delta.job !== job.name) return job;
+  switch (delta.kind) {
+    case "job":
+      return delta.value;
+    case "traffic": {
+      // Totals only grow; a slower event must not take them back.
+      const up_bytes = Math.max(job.up_bytes, delta.up_bytes);
+      const down_bytes = Math.max(job.down_bytes, delta.down_bytes);
+      return up_bytes === job.up_bytes && down_bytes === job.down_bytes ? job : { ...job, up_bytes, down_bytes };
+    }
+    case "metrics":
+      return mergeMetrics(job, delta);
+    default:
+      return job;
+  }
+}
+
+/** Evaluations come after their version has closed: those of the newest version are the job's latest figures. */
+function mergeMetrics(job: Job, { number, metrics }: Delta & { kind: "metrics" }): Job {
+  const accuracy = metrics["eval/accuracy"];
+  const better = accuracy !== undefined && Number.isFinite(accuracy) && !(accuracy <= (job.best?.accuracy ?? -Infinity));
+  if (number < job.version && !better) return job;
+  return {
+    ...job,
+    metrics: number < job.version ? job.metrics : { ...job.metrics, ...metrics },
+    best: better ? { accuracy, version: number } : job.best,
+  };
+}
+
+export const mergeVersions =
+  (job: string) =>
+  (versions: Version[], delta: Delta): Version[] => {
+    if (delta.job !== job) return versions;
+    if (delta.kind === "version") return putVersion(versions, delta.version);
+    if (delta.kind !== "metrics") return versions;
+    const index = versions.findLastIndex((version) => version.number === delta.number);
+    const known = versions[index];
+    if (known === undefined) return versions;
+    return versions.with(index, { ...known, metrics: { ...known.metrics, ...delta.metrics } });
+  };
+
+function putVersion(versions: Version[], version: Version): Version[] {
+  const after = versions.findLastIndex((known) => known.number <= version.number);
+  const known = versions[after];
+  if (known?.number === version.number) {
+    return versions.with(after, { ...version, metrics: { ...known.metrics, ...version.metrics } });
+  }
+  return versions.toSpliced(after + 1, 0, version);
+}
+
+export const mergeNotes =
+  (job: string) =>
+  (notes: Note[], delta: Delta): Note[] => {
+    if (delta.job !== job || delta.kind !== "note") return notes;
+    const { note } = delta;
+    const after = notes.findLastIndex((known) => known.id <= note.id);
+    if (notes[after]?.id === note.id) return notes;
+    return notes.toSpliced(after + 1, 0, note).slice(-NOTES_MAX);
+  };
+
+export const mergeNodes =
+  (job: string) =>
+  (nodes: JobNode[], delta: Delta): JobNode[] => {
+    if (delta.job !== job || delta.kind !== "nodes" || delta.nodes.length === 0) return nodes;
+    const byName = new Map(nodes.map((node) => [node.name, node]));
+    for (const node of delta.nodes) byName.set(node.name, node);
+    return [...byName.values()];
+  };

@@ -1,0 +1,72 @@
+/** A router for a handful of pages: the path names the page, the query string keeps every control. */
+import { useCallback, useSyncExternalStore, type AnchorHTMLAttributes, type MouseEvent } from "react";
+
+const listeners = new Set<() => void>();
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  window.addEventListener("popstate", listener);
+  return () => {
+    listeners.delete(listener);
+    window.removeEventListener("popstate", listener);
+  };
+}
+
+function notify(): void {
+  for (const listener of listeners) listener();
+}
+
+export function navigate(to: string): void {
+  history.pushState(null, "", to);
+  notify();
+  window.scrollTo(0, 0);
+}
+
+export const usePath = (): string => useSyncExternalStore(subscribe, () => location.pathname);
+
+/** One control of the page, kept in the query string; the first of `allowed` is the default and is left out. */
+export function useChoice<T extends string>(name: string, allowed: readonly [T, ...T[]]): [T, (value: T) => void] {
+  const search = useSyncExternalStore(subscribe, () => location.search);
+  const given = new URLSearchParams(search).get(name);
+  const value = allowed.find((candidate) => candidate === given) ?? allowed[0];
+  const set = useCallback(
+    (next: T) => {
+      const query = new URLSearchParams(location.search);
+      if (next === allowed[0]) query.delete(name);
+      else query.set(name, next);
+      const text = query.toString();
+      history.replaceState(null, "", location.pathname + (text && `?${text}`));
+      notify();
+    },
+    [name, allowed],
+  );
+  return [value, set];
+}
+
+export type Route = { page: "jobs" } | { page: "job"; job: string } | { page: "unknown" };
+
+export function route(path: string): Route {
+  const parts = path.split("/").filter((part) => part !== "");
+  if (parts.length === 0) return { page: "jobs" };
+  const [first, second] = parts;
+  if (first !== "jobs" || parts.length > 2) return { page: "unknown" };
+  if (second === undefined) return { page: "jobs" };
+  try {
+    return { page: "job", job: decodeURIComponent(second) };
+  } catch {
+    return { page: "unknown" }; // a stray % in a typed address
+  }
+}
+
+export const jobPath = (job: string): string => `/jobs/${encodeURIComponent(job)}`;
+
+export function Link({ href, onClick, ...rest }: AnchorHTMLAttributes<HTMLAnchorElement> & { href: string }) {
+  const go = (event: MouseEvent<HTMLAnchorElement>) => {
+    onClick?.(event);
+    const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+    if (event.defaultPrevented || !plain) return;
+    event.preventDefault();
+    navigate(href);
+  };
+  return <a {...rest} href={href} onClick={go} />;
+}

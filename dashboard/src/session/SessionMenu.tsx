@@ -1,0 +1,47 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { signOut } from "../api/commands";
+import { sessionQuery } from "../api/queries";
+import { Dialog } from "../ui/Dialog";
+import { Icon } from "../ui/Icon";
+import { SignInForm } from "./SignInForm";
+
+/** Who is looking: the way in, or the way out. */
+export function SessionMenu() {
+  const { data: role } = useQuery(sessionQuery);
+  // A new page forgets what was read, and its stream is opened without the session.
+  const leave = useMutation({ mutationFn: signOut, onSuccess: () => location.reload() });
+  if (role !== "operator") return <SignIn isViewer={role === "viewer"} onLeave={() => leave.mutate()} />;
+  return (
+    <button type="button" className="quiet-button" data-testid="sign-out" onClick={() => leave.mutate()}>
+      <Icon name="key" />
+      <span><span className="wide-only">Operator · </span>Sign out</span>
+    </button>
+  );
+}
+
+/** A viewer may be somebody signed in or anybody (where reading is open); both may become an operator. */
+function SignIn({ isViewer, onLeave }: { isViewer: boolean; onLeave: () => void }) {
+  const [open, setOpen] = useState(false);
+  const close = () => setOpen(false);
+  return (
+    <>
+      <button type="button" className="quiet-button" data-testid="sign-in" onClick={() => setOpen(true)}>
+        <Icon name="key" /> Sign in
+      </button>
+      {open && (
+        <Dialog title="Sign in" onClose={close}>
+          <SignInForm
+            onDone={close}
+            others={
+              <>
+                {isViewer && <button type="button" className="quiet-button" onClick={onLeave}>Sign out as viewer</button>}
+                <button type="button" className="button" onClick={close}>Cancel</button>
+              </>
+            }
+          />
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,77 @@
+/** Short ways to the API's nouns, for tests. */
+import type { Job, JobNode, Metrics, Note, Version } from "../api/types";
+
+export const version = (number: number, metrics: Metrics = {}, rest: Partial<Version> = {}): Version => ({
+  number,
+  digest: "",
+  bytes: 40_000,
+  why: "all reports are in",
+  opened_at: "2026-11-21T08:00:00Z",
+  closed_at: "2026-11-21T08:00:02Z",
+  weight: 400,
+  elapsed_s: number * 2,
+  seconds: 2,
+  reports: 4,
+  asked: 4,
+  metrics,
+  up_bytes: number === 0 ? 0 : 100,
+  down_bytes: number === 0 ? 0 : 120,
+  total_bytes: number * 220,
+  ...rest,
+});
+
+export const job = (rest: Partial<Job> = {}): Job => ({
+  name: "digits",
+  title: "Digits",
+  state: "running",
+  state_why: "",
+  algorithm: "FedAvg",
+  schedule: "rounds",
+  mode: "server",
+  model: null,
+  version: 3,
+  versions: 10,
+  progress: 0.3,
+  eta_at: null,
+  nodes: 4,
+  busy: 2,
+  created_at: "2026-11-21T08:00:00Z",
+  started_at: "2026-11-21T08:00:10Z",
+  ended_at: null,
+  metrics: {},
+  best: null,
+  up_bytes: 1000,
+  down_bytes: 2000,
+  spec: {},
+  ...rest,
+});
+
+export const node = (name: string, rest: Partial<JobNode> = {}): JobNode => ({
+  name,
+  state: "idle",
+  progress: null,
+  order: null,
+  weight: null,
+  version: null,
+  reports: 0,
+  seconds: null,
+  metrics: {},
+  up_bytes: 0,
+  down_bytes: 0,
+  last_seen_s: 0,
+  seen_at: 0,
+  failures: 0,
+  last_error: null,
+  info: {},
+  ...rest,
+});
+
+export const note = (id: number, rest: Partial<Note> = {}): Note => ({
+  id,
+  at: "2026-11-21T08:00:00Z",
+  version: 1,
+  kind: "decision",
+  node: null,
+  text: "ask 4",
+  ...rest,
+});

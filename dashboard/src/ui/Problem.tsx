@@ -1,0 +1,19 @@
+import { ApiError } from "../api/client";
+import { visible } from "../format/text";
+import { Icon } from "./Icon";
+
+/** What went wrong and what to do about it, as far as the coordinator said so; a problem's title only where it says no more. */
+export function Problem({ error }: { error: Error }) {
+  const { detail, hint } = error instanceof ApiError ? error : { detail: "", hint: "" };
+  return (
+    <div className="problem" role="alert">
+      <Icon name="warning" />
+      <div>
+        <strong>{visible(sentence(detail || error.message))}</strong>
+        {hint && <p>{visible(sentence(hint))}</p>}
+      </div>
+    </div>
+  );
+}
+
+const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);

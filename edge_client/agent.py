@@ -1,0 +1,370 @@
+"""One node: who it is, what it polls, and a pump for each job that it takes part in.
+
+    enter     load the learner, enrol or take the credential, say hello
+    serve     take up reports that an earlier process could not deliver; hold a poll open, always, also while it trains;
+              hand what comes to the job's pump
+    leave     end the poll, let answers through, hand orders back
+
+Training is done by one thread, one order at a time over all jobs; every request has a thread of its own. What ends the
+client by itself: its credential was revoked (`NotAllowed`), the coordinator refuses its polls (`Refused`), the jobs
+that it was named have all ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import structlog
+
+from edge_client.identity import Identity, State
+from edge_client.info import info
+from edge_client.settings import EdgeSettings
+from edge_client.spool import Spool
+from edge_client.trainer import Trainer
+from edge_client.transport import HttpTransport
+from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError
+from shoal.core.learner import Learner
+from shoal.core.machine import Result
+from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
+from shoal.core.tree import Slots
+from shoal.core.worker import Worker
+from shoal.runtime.address import parse
+from shoal.runtime.backoff import Backoff, patiently
+from shoal.runtime.node_link import NodeLink
+from shoal.runtime.pump import Do, Ports, Pump, Watch
+from shoal.runtime.store import CrashPoint, no_crash
+from shoal.runtime.threads import Lane, in_thread
+from shoal.spec import parse_job
+
+LANE_S = 2.0
+"""Seconds that a cancelled training may take to notice, before the process ends without it."""
+FRUITLESS_S_MAX = 2.0
+"""Longest pause between polls that are answered at once and say nothing new."""
+OVER = {"done", "stopped", "failed"}
+
+
+@dataclass
+class _Job:
+    """A job that this node takes part in."""
+
+    spool: Spool
+    pump: Pump
+    task: asyncio.Task[None]
+    last: OrderId | None = None
+    """The order in hand, or the last one: who names it to the coordinator is told at once when the job ends."""
+
+    def held(self) -> OrderId | None:
+        """What a poll says of this job. Any thread may ask."""
+        self.last = self.pump.held or self.last
+        return self.last
+
+
+class Agent:
+    """A node's process. `learner`: an object, or None to load the one that the settings name."""
+
+    def __init__(self, settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoint = no_crash) -> None:
+        self.settings, self.learner, self._at = settings, learner, at
+        self.lane = Lane("shoal-training")
+        self.state = State(settings.folder, parse(settings.url), at)
+        self.backoff = Backoff(most_s=settings.backoff_s, give_up_s=settings.give_up_s)
+        self.link, self.polls = self._open(), self._open()
+        self.log: Any = structlog.get_logger("edge_client")
+        self.name = settings.node
+        self.jobs: dict[str, _Job] = {}
+        self.ended: set[str] = set()
+        self._leaving: asyncio.Event | None = None
+        self._work_s, self._lane_s = 0.0, LANE_S
+        self._polling: asyncio.Task[None] | None = None
+
+    def _open(self) -> NodeLink:
+        settings = self.settings
+        return NodeLink(settings.url, insecure=settings.insecure, ca_file=settings.ca_file)
+
+    # The life of a process
+
+    async def run(self) -> bool:
+        """Take part until told to leave (False), or until the named jobs have ended (True). Raises `ShoalError`."""
+        self._leaving = asyncio.Event()
+        with self.state:
+            serving = asyncio.create_task(self._live())
+            leaving = asyncio.create_task(self._leaving.wait())
+            try:
+                await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    await serving
+                    return True
+                await self._leave(serving)
+                return False
+            finally:
+                leaving.cancel()
+                await self._close(serving)
+
+    def leave(self, *, work_s: float = 0.0) -> None:
+        """Begin to end in good order; `work_s`: how long the work in hand may still take. In the loop's thread only."""
+        self._work_s = work_s
+        if self._leaving is not None:
+            self._leaving.set()
+
+    def abandon(self) -> None:
+        """Wait for nothing any more; the task that runs this is about to be cancelled."""
+        self._lane_s = 0.0
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was told to."""
+        return self._leaving is not None and self._leaving.is_set()
+
+    async def _live(self) -> None:
+        await self._enter()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                await self._take_up()
+                self._polling = group.create_task(self._poll())
+        except BaseExceptionGroup as errors:
+            _reraise(errors)
+
+    async def _leave(self, serving: asyncio.Task[None]) -> None:
+        if self._polling is None:  # not even there yet
+            return
+        self._polling.cancel()
+        self.polls.abort()
+        pumps = [job.pump for job in self.jobs.values()]
+        answer_s = self.settings.answer_s
+        await asyncio.gather(*(pump.leave(work_s=self._work_s, answer_s=answer_s) for pump in pumps))
+        try:
+            await in_thread(self._transport.leave)
+            self.log.info("left; orders were handed back")
+        except ShoalError as error:
+            self.log.warning("left, but the coordinator has not heard of it", why=error.message)
+        await asyncio.wait({serving}, timeout=answer_s)
+
+    async def _close(self, serving: asyncio.Task[None]) -> None:
+        """Let go of everything, whatever state it is in."""
+        serving.cancel()
+        await asyncio.wait({serving})
+        for link in (self.polls, self.link):
+            link.abort()
+            link.close()
+        await self.lane.rest(self._lane_s)
+        self.lane.close()
+
+    # Entering
+
+    async def _enter(self) -> None:
+        if self.learner is None:
+            self.learner = await self.lane.run(self._load)
+        await self.lane.run(self._limit_threads)
+        welcome = None
+        known = self.state.identity()
+        token = self.settings.token.get_secret_value()
+        if known is not None:
+            try:
+                welcome = await self._hello(known)
+            except NotAllowed:
+                if not token:
+                    raise
+                self.log.warning("the old credential is not good any more: enrolling anew with the token")
+        if welcome is None:
+            welcome = await self._hello(await self._enrol(token))
+        self.name = welcome.name
+        structlog.contextvars.bind_contextvars(node=self.name)
+        wait_s = min(self.settings.wait_s, welcome.wait_s_max)
+        self._beat_s = welcome.beat_s
+        self._transport = HttpTransport(
+            self.link,
+            self.polls,
+            lambda job: self.jobs[job].spool.bodies,
+            wait_s=wait_s,
+            leave_s=max(1.0, self.settings.answer_s),
+            jobs=tuple(self.settings.jobs),
+        )
+        self.log.info("joined", url=self.settings.url, device=self._info()["device"])
+
+    def _load(self) -> Learner:
+        """In the training thread, as all that the learner does."""
+        from shoal.learn.loading import load_learner
+
+        if not self.settings.learner:
+            raise InvalidJob("no learner", code="learner.missing", hint="name one: file.py:name or package.module:name")
+        return load_learner(self.settings.learner, self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """The options, with device and precision where they were chosen."""
+        chosen = {"device": self.settings.device, "precision": self.settings.precision}
+        return {**{name: value for name, value in chosen.items() if value not in ("", "auto")}, **self.settings.options}
+
+    def _limit_threads(self) -> None:
+        torch = sys.modules.get("torch")
+        if self.settings.threads and torch is not None:
+            torch.set_num_threads(self.settings.threads)
+
+    def _info(self) -> dict[str, str]:
+        return info(str(getattr(self.learner, "device", self.settings.device)))
+
+    async def _hello(self, known: Identity) -> Any:
+        self.link.credential = self.polls.credential = known.credential
+        welcome = await patiently(self.backoff, partial(self.link.hello, self._info()))
+        if self.link.warning:
+            self.log.warning(self.link.warning)
+        return welcome
+
+    async def _enrol(self, token: str) -> Identity:
+        if not token:
+            raise NotAllowed(
+                f"this node is not known at {self.settings.url} yet",
+                code="auth.missing",
+                hint="an operator makes a token with `shoal token create`; give it with --token",
+            )
+        self.link.credential = ""
+        key = self.state.enrolment_key(token)
+        call = partial(self.link.enrol, token, self.settings.node, self._info(), key)
+        credential, name = await patiently(self.backoff, call)
+        identity = Identity(self.state.url, name, credential)
+        self.state.keep(identity)
+        self.log.info("enrolled", node=name)
+        return identity
+
+    # Serving
+
+    async def _take_up(self) -> None:
+        """Deliver what an earlier process could not, and look whether the named jobs are there."""
+        for name in self.state.jobs():
+            if self.state.spool(name).load().said is not None:
+                try:
+                    await self._begin(name)
+                except Refused as error:
+                    self.log.warning("a report is kept, but not delivered", job=name, why=error.message)
+        for name in self.settings.jobs:
+            if name not in self.jobs:
+                found = await patiently(self.backoff, partial(self._transport.job, name))
+                if found.get("state") in OVER:
+                    self.log.info("the job has ended already", job=name)
+                    self.ended.add(name)
+
+    async def _poll(self) -> None:
+        """Hold a poll open, for as long as there is something to wait for."""
+        fruitless = 0
+        while not (self.settings.jobs and self.ended.issuperset(self.settings.jobs)):
+            tries, started = 0, time.monotonic()
+
+            def once() -> tuple[str, Message] | None:
+                nonlocal tries
+                tries += 1
+                held = {name: job.held() for name, job in list(self.jobs.items())}
+                return self._transport.poll({name: order for name, order in held.items() if order is not None})
+
+            found = await patiently(self.backoff, once)
+            if tries > 1 or found is None:
+                await self._look_again()
+            news = await self._route(*found) if found else time.monotonic() - started > FRUITLESS_S_MAX
+            fruitless = 0 if news else fruitless + 1
+            if fruitless:
+                await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2.0 ** min(fruitless, 9), FRUITLESS_S_MAX))
+
+    async def _route(self, name: str, message: Message) -> bool:
+        """Give a message to its job's pump; False when it changed nothing."""
+        if name not in self.jobs and isinstance(message, Order):
+            await self._begin(name)
+        if name not in self.jobs:
+            return False
+        job = self.jobs[name]
+        news = await job.pump.take(message)
+        if isinstance(message, Idle):
+            job.last = None
+        if job.pump.stopped:
+            await job.task
+        return news
+
+    async def _look_again(self) -> None:
+        """After a break, and now and then: the answer that said a job had ended may have been lost."""
+        for name in [name for name, job in self.jobs.items() if job.pump.held is None]:
+            try:
+                found = await patiently(self.backoff, partial(self._transport.job, name))
+            except Refused as error:
+                self.log.debug("cannot look whether a job has ended", job=name, why=error.message)
+                continue
+            if found.get("state") in OVER:
+                await self._route(name, Stop(str(found.get("state_why") or "the job has ended")))
+
+    # Jobs
+
+    async def _begin(self, name: str) -> None:
+        """Take part in a job."""
+        found = await patiently(self.backoff, partial(self._transport.job, name))
+        spool = self.state.spool(name)
+        if found.get("state") in OVER:
+            await in_thread(spool.forget)
+            self.ended.add(name)
+            return
+        await in_thread(partial(spool.belongs_to, str(found.get("created_at"))))
+        kept = await in_thread(spool.load)
+        worker = Worker(self.name, memory=kept.memory)
+        if kept.said is not None:
+            self.log.info("taking up an unsent report", job=name)
+            worker.resume(kept.said, kept.pending)
+            self._transport.resumed(name, kept.said.order)
+        ports = Ports(
+            transport=self._transport,
+            keep=spool,
+            do=self._work(name, found, spool),
+            lane=self.lane,
+            clock=time.monotonic,
+            backoff=self.backoff,
+            beat_s=self._beat_s,
+            at=self._at,
+        )
+        pump = Pump(name, worker, ports)
+        self.ended.discard(name)
+        self.jobs[name] = _Job(spool, pump, self._group.create_task(self._see_through(name, spool, pump)))
+
+    def _work(self, name: str, found: Mapping[str, Any], spool: Spool) -> Do:
+        """What does the job's orders."""
+        assert self.learner is not None
+        try:
+            algorithm = parse_job(found["spec"]).build_algorithm()
+        except (InvalidJob, KeyError) as error:
+            text = error.message if isinstance(error, InvalidJob) else "its plan is not shown"
+            self.log.error("this release cannot run the job", job=name, why=text)
+            return _Unable(InvalidJob(f"this node cannot run the job: {text}", hint="install the same release"))
+        return Trainer(name, algorithm, self.learner, spool, self.state.note_error, self._at)
+
+    async def _see_through(self, name: str, spool: Spool, pump: Pump) -> None:
+        """Pump a job to its end."""
+        why = await pump.run()
+        if self.is_leaving:
+            return
+        self.log.info("job ended", job=name, why=why)
+        await in_thread(spool.forget)
+        self.ended.add(name)
+        del self.jobs[name]
+
+
+@dataclass(frozen=True)
+class _Unable:
+    """Does no order, and says why."""
+
+    error: InvalidJob
+
+    def __call__(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
+        raise self.error
+
+
+def _reraise(errors: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """One error in the place of a group: the first of the tree's, or else the first."""
+    flat: list[BaseException] = []
+    groups: list[BaseException] = [errors]
+    while groups:
+        one = groups.pop(0)
+        if isinstance(one, BaseExceptionGroup):
+            groups += one.exceptions
+        else:
+            flat.append(one)
+    raise next((one for one in flat if isinstance(one, ShoalError)), flat[0]) from errors

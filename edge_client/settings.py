@@ -1,0 +1,76 @@
+"""Section `edge` of the settings: everything that a person can set about an edge client."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from shoal.settings import DEFAULT_URL
+from shoal.wire import NAME
+
+
+class EdgeSettings(BaseModel):
+    """How this machine takes part. `SHOAL_EDGE__NAME` in the environment sets `name`, and so on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(DEFAULT_URL, pattern=r"^https?://[^/\s]+(/.*)?$", description="address of the coordinator")
+    token: SecretStr = Field(SecretStr(""), description="one-time token (sht_…); needed the first time only")
+    name: str = Field("", description="name of this node; empty: the machine's, in lower case")
+    learner: str = Field("", description="your model and data: `file.py:name` or `package.module:name`")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="passed to the learner")
+    jobs: list[str] = Field(
+        default_factory=list, description="take part in these jobs alone, and end with them; empty: in all that run"
+    )
+    state: Path | None = Field(None, description="folder of the credential, unsent reports and private memory")
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:I or mps; passed to learners that take a device")
+    precision: str = Field("", description="float32, bf16 or fp16; passed to learners that take a precision")
+    threads: int = Field(0, ge=0, le=4096, description="threads that torch computes with; 0: as torch likes")
+    insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
+    ca_file: Path | None = Field(None, description="certificates to trust instead of the usual ones (PEM)")
+    wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")
+    backoff_s: float = Field(30.0, gt=0, le=3600, description="longest pause before the coordinator is tried again")
+    give_up_s: float = Field(0.0, ge=0, description="seconds without the coordinator after which to end; 0: never")
+    work_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the work in hand")
+    answer_s: float = Field(3.0, ge=0, le=3600, description="seconds to deliver a finished report when ending")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
+    log_form: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else JSON")
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, name: str) -> str:
+        if name and not NAME.fullmatch(name):
+            raise ValueError("a name has 1 to 63 of a-z, 0-9, '.', '_', '-' and begins with a letter or digit")
+        return name
+
+    @field_validator("jobs")
+    @classmethod
+    def _are_jobs(cls, jobs: list[str]) -> list[str]:
+        for job in jobs:
+            if not NAME.fullmatch(job):
+                raise ValueError(f"{job!r} is no name of a job")
+        return list(dict.fromkeys(jobs))
+
+    @property
+    def node(self) -> str:
+        """The name of this node."""
+        return self.name or machine_name(socket.gethostname())
+
+    @property
+    def folder(self) -> Path:
+        """Where this node keeps what must outlive it: `$XDG_STATE_HOME/shoal/NAME` unless `state` says otherwise."""
+        if self.state is not None:
+            return self.state.expanduser()
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return Path(home) / "shoal" / self.node
+
+
+def machine_name(host: str) -> str:
+    """A machine's name as a node's: the first part, in lower case, with what a name can't hold left out."""
+    plain = re.sub(r"[^a-z0-9_-]+", "-", host.lower().partition(".")[0]).strip("-_")[:63]
+    return plain or "node"

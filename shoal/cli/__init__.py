@@ -1,0 +1,10 @@
+"""The command `shoal`. Importing this is cheap; each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its code."""
+    from shoal.cli.app import app
+
+    app()

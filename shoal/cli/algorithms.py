@@ -1,0 +1,73 @@
+"""`shoal algorithms`: what a job file may name, and the fields of each."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from textwrap import dedent
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.output import out
+from shoal.cli.text import table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def algorithms(
+    name: Annotated[str, typer.Argument(help="show only this one", show_default=False)] = "",
+) -> None:
+    """List the algorithms and schedules that a job file may name, with their fields and defaults."""
+    from shoal.core.errors import ShoalError
+    from shoal.plugins import algorithms as known_algorithms
+    from shoal.plugins import schedules as known_schedules
+    from shoal.plugins import suggestion
+
+    found = [
+        describe(what, key, kind)
+        for what, known in (("algorithm", known_algorithms()), ("schedule", known_schedules()))
+        for key, kind in known.items()
+        if name in ("", key)
+    ]
+    if not found:
+        every = [*known_algorithms(), *known_schedules()]
+        raise ShoalError(
+            f"no algorithm or schedule is called {name!r}", code="usage.name", hint=suggestion(name, every)
+        )
+    shown: list[RenderableType] = []
+    for one in found:
+        rows = table("field", "type", "default", "meaning", right=["default"])
+        for field in one["fields"]:
+            rows.add_row(field["name"], field["type"], str(field["default"]), field["about"])
+        shown += [f"\n[bold]{one['kind']} {one['name']}[/]  {one['title']}\n[dim]{one['about']}[/]", rows]
+    out.answer({"plugins": found}, *shown)
+
+
+def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
+    """One of them, as the envelope has it."""
+    from shoal.spec import settings_of
+
+    notes = field_notes(kind)
+    fields = [
+        {"name": field, "type": type_, "default": default, "about": notes.get(field, "")}
+        for field, type_, default in settings_of(kind)
+    ]
+    about = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+    return {"kind": what, "name": name, "title": getattr(kind, "title", ""), "about": about, "fields": fields}
+
+
+def field_notes(kind: type[Any]) -> dict[str, str]:
+    """The string that stands below each field in the source of a class and of those that it inherits from."""
+    notes: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        try:
+            body = ast.parse(dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError, SyntaxError):
+            continue  # a class without its source has no notes
+        assert isinstance(body, ast.ClassDef)
+        for field, note in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant):
+                notes[ast.unparse(field.target)] = inspect.cleandoc(str(note.value.value)).replace("\n", " ")
+    return notes

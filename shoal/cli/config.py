@@ -1,0 +1,74 @@
+"""`shoal config show`: what is set, and where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.output import out
+from shoal.cli.text import table
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from shoal.settings import Origin
+
+app = typer.Typer(help="Settings: see `shoal config show --origin`.")
+
+_SECRET = ("token", "password", "secret")
+
+
+@app.command("show")
+def show(
+    origin: Annotated[bool, typer.Option("--origin", help="say of each value where it comes from")] = False,
+) -> None:
+    """Show every setting.
+
+    Values come from options, SHOAL_SECTION__KEY in the environment, one TOML file, and defaults, in this order.
+    """
+    from shoal.settings import config_file
+
+    found = every_setting()
+    path = config_file(out.flags.config)
+    columns = ("setting", "value", *(["from"] if origin else []))
+    rows = table(*columns)
+    for one in found:
+        rows.add_row(f"{one.section}.{one.key}", shown(one), *([one.source] if origin else []))
+    settings = [
+        {"section": one.section, "key": one.key, "value": shown(one, plain=True), "source": one.source} for one in found
+    ]
+    data: dict[str, Any] = {"file": str(path) if path else None, "settings": settings}
+    out.answer(data, f"[dim]file: {path or 'none (shoal.toml here, or --config FILE)'}[/]", rows)
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """The model of every section that is installed here."""
+    from coordinator.settings import Settings
+    from edge_client.settings import EdgeSettings
+    from shoal.settings import ClientSettings, DataSettings
+
+    return {"client": ClientSettings, "coordinator": Settings, "data": DataSettings, "edge": EdgeSettings}
+
+
+def every_setting() -> list[Origin]:
+    """All settings of all sections. Raises `ShoalError` for the first that is wrong."""
+    from shoal.settings import origins
+
+    return [one for name, kind in sections().items() for one in origins(kind, name, config=out.flags.config)]
+
+
+def shown(one: Origin, *, plain: bool = False) -> Any:
+    """A value as it may be seen: secrets are not."""
+    from pydantic import SecretStr
+    from rich.markup import escape
+
+    value = one.value.get_secret_value() if isinstance(one.value, SecretStr) else one.value
+    if value and isinstance(value, str) and any(word in one.key for word in _SECRET):
+        value = "********"
+    if value and one.key.endswith("_url") and "@" in str(value):
+        scheme, _, rest = str(value).partition("://")
+        value = f"{scheme}://********@{rest.rpartition('@')[2]}"
+    if plain:
+        return value
+    return "[dim]–[/]" if value in (None, "") else escape(str(value))

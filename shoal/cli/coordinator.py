@@ -1,0 +1,93 @@
+"""`shoal coordinator`: start one here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.output import log_level, out
+from shoal.cli.text import pairs
+from shoal.core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from coordinator.settings import Settings
+
+
+def coordinator(
+    host: Annotated[
+        str | None, typer.Option(help="address to listen on; 0.0.0.0 for all (default 127.0.0.1)", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="port to listen on; 0: any free one (default 8080)", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="folder for the database and all models (default ./shoal-data)", show_default=False),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="certificate chain (PEM), for https", show_default=False)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)", show_default=False)] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="any other setting: see shoal config show", show_default=False),
+    ] = None,
+) -> int:
+    """Start a coordinator, and serve until Ctrl-C.
+
+    The first start makes an operator token in DATA/operator.token. Ctrl-C ends gracefully: nothing is lost, at whatever
+    moment; a second Ctrl-C ends at once.
+    """
+    from shoal.cli.values import assignments
+
+    try:
+        from coordinator.serve import MALLOC, run
+    except ModuleNotFoundError as error:
+        raise ShoalError(
+            f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[coordinator]"'
+        ) from None
+    from coordinator.settings import Settings
+    from shoal.runtime import logs
+    from shoal.settings import load
+
+    named = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
+    given = assignments(change or [], "--set") | {key: value for key, value in named.items() if value is not None}
+    unknown = given.keys() - Settings.model_fields.keys()
+    if unknown:
+        from shoal.plugins import suggestion
+
+        key = min(unknown)
+        raise ShoalError(
+            f"--set {key}: no such setting", code="usage.name", hint=suggestion(key, Settings.model_fields)
+        )
+    settings = load(Settings, "coordinator", config=out.flags.config, given=given)
+    scheme = "https" if settings.tls_cert else "http"
+    address = f"{scheme}://{settings.host}:{settings.port}"
+    secret = settings.data.absolute() / "operator.token"
+    if sys.platform != "linux" or any(name in os.environ for name in MALLOC):  # else it starts itself again, once
+        announce(settings, address, secret)
+    logs.configure("coordinator", level=log_level())
+    code: int = run(settings)
+    if code == 0:
+        out.answer({"address": address, "data": settings.data, "token_file": secret})
+    return code
+
+
+def announce(settings: Settings, address: str, secret: Path) -> None:
+    """Say where everything is, and how it is used."""
+    where = f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]" if settings.port else "any free port"
+    out.notice(
+        pairs(
+            [
+                ("address", where),
+                ("data", settings.data.absolute()),
+                ("operators", f"SHOAL_CLIENT__TOKEN_FILE={secret} shoal jobs list --url {address}"),
+                ("nodes", "shoal token create  [dim](then shoal join on each machine)[/]"),
+            ]
+        )
+    )

@@ -1,0 +1,216 @@
+"""`shoal demo`: a coordinator, edge clients and a job on real data, all on this machine."""
+
+from __future__ import annotations
+
+import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.doctor import is_free
+from shoal.cli.jobs import node_table
+from shoal.cli.output import out
+from shoal.cli.text import number, pairs, percent, seconds, size
+from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
+
+if TYPE_CHECKING:
+    from shoal.cli.api import Api
+    from shoal.cli.processes import Child, Household
+
+HOST = "127.0.0.1"
+PORT = 8080
+READY_S = 60.0
+RUN_S = 1800.0
+JOB = "digits"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a person asked for."""
+
+    rounds: int
+    clients: int
+    port: int
+    split: str
+    seed: int
+    keep: bool
+
+    @property
+    def url(self) -> str:
+        """Where the coordinator will be."""
+        return f"http://{HOST}:{self.port}"
+
+
+def demo(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds of federated averaging")] = 30,
+    clients: Annotated[int, typer.Option(min=1, max=64, help="edge clients, each a process with its own data")] = 4,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="port of the dashboard; 0, or if taken: any free one")
+    ] = PORT,
+    split: Annotated[
+        str, typer.Option(help="how the digits are divided: iid, dirichlet:ALPHA, shards:N")
+    ] = "dirichlet:0.5",
+    seed: Annotated[int, typer.Option(min=0, help="of the division, the model and the batches")] = 0,
+    browser: Annotated[bool, typer.Option("--open", help="open the dashboard in a browser")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="leave everything running afterwards, until Ctrl-C")] = False,
+) -> None:
+    """Train on handwritten digits with a coordinator and four edge clients on this machine, live in the browser.
+
+    Every client has its own digits, of its own mix (non-IID), and sends none of them. Everything is cleaned up.
+    """
+    from shoal.cli.processes import household
+
+    started = time.monotonic()
+    plan = Plan(rounds, clients, free_port(port), split, seed, keep)
+    if plan.port != port and port:
+        out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
+    out.notice(f"[bold]dashboard[/]  {plan.url}/jobs/{JOB}")
+    with household("shoal-demo-") as house:
+        nodes = start(house, plan)
+        with opened(house, plan) as api:
+            if browser:
+                webbrowser.open(f"{plan.url}/jobs/{JOB}")
+            job = train(api, house, plan, nodes)
+            answer(api, job, time.monotonic() - started)
+            if keep:
+                linger(house, plan)
+
+
+def free_port(wanted: int) -> int:
+    """The wanted port if nobody has it, else a free one."""
+    import socket
+
+    if wanted and is_free(HOST, wanted):
+        return wanted
+    with socket.socket() as tried:
+        tried.bind((HOST, 0))
+        found: int = tried.getsockname()[1]
+        return found
+
+
+def start(house: Household, plan: Plan) -> list[Child]:
+    """Start all processes; the clients wait for their token, which the coordinator must make first."""
+    # MALLOC_…: what the coordinator would start itself again for, to be faster with large models. These are small.
+    house.start(
+        "coordinator", ["coordinator", "--host", HOST, "--port", str(plan.port), "--data", "data"], MALLOC_TOP_PAD_="0"
+    )
+    options = {"parts": plan.clients, "split": plan.split, "seed": plan.seed}
+    nodes = []
+    for part in range(plan.clients):
+        arguments = ["join", plan.url, "--token", "-", "--learner", "shoal.learn.digits:learner"]
+        arguments += [f"--option={key}={value}" for key, value in {"part": part, **options}.items()]
+        arguments += ["--name", f"node-{part + 1}", "--state", f"node-{part + 1}"]
+        nodes.append(house.start(f"node-{part + 1}", arguments, imports="edge_client shoal.learn.digits"))
+    return nodes
+
+
+@contextmanager
+def opened(house: Household, plan: Plan) -> Iterator[Api]:
+    """The coordinator, as soon as it answers. Raises `ShoalError` when it doesn't."""
+    from shoal.cli.api import connect
+
+    token = house.folder / "data" / "operator.token"
+    due = time.monotonic() + READY_S
+    with out.progress("starting", None) as advance:
+        while not is_ready(plan.url, token):
+            house.check()
+            advance(0, f"a coordinator and {plan.clients} clients")
+            if time.monotonic() > due:
+                log = house.children[0].tail()
+                raise ShoalError(f"no coordinator after {seconds(READY_S)}; its log:\n{log}", code="demo.time-out")
+            time.sleep(0.05)
+    with connect(plan.url, token.read_text(encoding="utf-8").strip()) as api:
+        yield api
+
+
+def is_ready(url: str, token: Path) -> bool:
+    """Whether the coordinator answers, and its operator's token is there."""
+    from shoal.cli.api import connect
+
+    if not token.is_file():
+        return False
+    try:
+        with connect(url, token.read_text(encoding="utf-8").strip()) as api:
+            api.get("/jobs")
+    except (Unreachable, NotAllowed, Refused):
+        return False
+    return True
+
+
+def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[str, Any]:
+    """Submit the job, let the clients in, watch it to its end."""
+    from shoal.cli.follow import follow
+
+    job = api.post("/jobs", {"spec": spec(plan)})
+    token = api.post("/tokens", {"role": "node", "uses": plan.clients})["token"]
+    for node in nodes:
+        assert node.process.stdin is not None
+        try:
+            node.process.stdin.write(token + "\n")
+            node.process.stdin.flush()
+        except BrokenPipeError:
+            house.check()  # says which process has ended, and what it said last
+            raise
+    job = follow(api, job, timeout_s=RUN_S, check=house.check)
+    if job["state"] != "done":
+        raise ShoalError(f"the job is {job['state']}: {job['state_why']}", code=f"job.{job['state']}")
+    return job
+
+
+def spec(plan: Plan) -> dict[str, Any]:
+    """The job file that comes with shoal, changed as asked for."""
+    from shoal.cli.values import job_of
+
+    changes = [f"rounds={plan.rounds}", f"schedule.min_nodes={plan.clients}", f'options.split="{plan.split}"']
+    with as_file(files("shoal.cli") / "demo_job.toml") as path:
+        return job_of(path, [*changes, f"seed={plan.seed}"])[1]
+
+
+def answer(api: Api, job: dict[str, Any], took_s: float) -> None:
+    """What came of it."""
+    nodes = api.get(f"/jobs/{JOB}/nodes")["nodes"]
+    versions = api.get(f"/jobs/{JOB}/versions", points=0)["versions"]
+    own, held_out = job["metrics"].get("eval/accuracy"), job["metrics"].get("held_out/accuracy")
+    training_s = versions[-1]["elapsed_s"] if versions else 0.0
+    data = {
+        "accuracy": own,
+        "held_out_accuracy": held_out,
+        "loss": job["metrics"].get("eval/loss"),
+        "rounds": job["version"],
+        "nodes": len(nodes),
+        "up_bytes": job["up_bytes"],
+        "down_bytes": job["down_bytes"],
+        "training_s": training_s,
+        "wall_s": took_s,
+        "parameters": job["model"]["parameters"] if job["model"] else None,
+    }
+    rows = pairs(
+        [
+            ("accuracy", f"[bold]{percent(held_out)}[/]  on digits that no client has"),
+            ("", f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})"),
+            ("rounds", f"{job['version']} with {len(nodes)} clients, in {seconds(training_s)}"),
+            ("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down, all counted on the wire"),
+            ("model", f"{data['parameters']:,} parameters, {size(job['model']['bytes'])}"),
+            ("wall time", seconds(took_s) + " from start to end"),
+        ]
+    )
+    out.answer(data, node_table(nodes), rows)
+
+
+def linger(house: Household, plan: Plan) -> None:
+    """Stay until Ctrl-C."""
+    secret = house.folder / "data" / "operator.token"
+    out.notice(f"still running: {plan.url}/jobs/{JOB}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
+    try:
+        while True:
+            house.check()
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        out.notice("stopping")

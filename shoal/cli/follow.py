@@ -1,0 +1,107 @@
+"""Watching a job: a bar that moves with the coordinator's event stream, until the job has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli.output import Advance, out
+from shoal.cli.text import percent, seconds, size
+from shoal.core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.cli.api import Api
+
+ENDED = ("done", "stopped", "failed")
+TOLD = ("node", "refusal", "warning", "state")
+"""Kinds of notes that are printed; decisions only with --verbose, since there are some in every round."""
+
+
+@dataclass
+class Seen:
+    """What is known of a job so far."""
+
+    job: dict[str, Any]
+    decision: str = ""
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.job["state"] in ENDED
+
+    def take(self, topic: str, data: dict[str, Any]) -> None:
+        """One event of the stream."""
+        if topic == "job":
+            self.job = data
+        elif topic == "version":
+            self.job["version"] = max(self.job["version"], data["number"])
+            self.job["metrics"] = {**self.job["metrics"], **data["metrics"]}
+        elif topic == "metrics":
+            self.job["metrics"] = {**self.job["metrics"], **data["metrics"]}
+        elif topic == "traffic":
+            self.job["up_bytes"], self.job["down_bytes"] = data["up_bytes"], data["down_bytes"]
+        elif topic == "note":
+            self.notes.append(data)
+            self.decision = data["text"] if data["kind"] == "decision" else self.decision
+
+    def show(self, advance: Advance) -> None:
+        """Move the bar."""
+        job = self.job
+        accuracy = job["metrics"].get("eval/accuracy")
+        parts = [f"{job['version']}/{job['versions']}"]
+        if job["state"] not in ("running", "evaluating"):
+            parts.append(job["state"])
+        if accuracy is not None:
+            parts.append(f"[bold]{percent(accuracy)}[/]")
+        parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
+        advance(job["version"], "  ".join(parts), self.decision)
+
+
+def follow(
+    api: Api, job: dict[str, Any], *, timeout_s: float | None = None, check: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Watch until the job has ended; the job as it stands then.
+
+    `check` is called at least every second and may raise. Raises `ShoalError` with code `job.time-out`.
+    """
+    from shoal.cli.api import segment
+
+    seen = Seen(job)
+    due = None if timeout_s is None else time.monotonic() + timeout_s
+    path = f"/jobs/{segment(job['name'])}"
+    with out.progress(job["name"], job["versions"]) as advance, api.events(job["name"]) as events:
+        for event in events:
+            if event is not None:
+                seen.take(event.name, event.data)
+                tell(event.name, event.data)
+            seen.show(advance)
+            if event is not None and event.name == "hello":  # after a reconnection: what was missed shows here
+                seen.job = api.get(path)
+            if check is not None:
+                check()
+            if seen.has_ended:
+                break
+            if due is not None and time.monotonic() > due:
+                raise ShoalError(
+                    f"{job['name']} has not ended within {seconds(timeout_s)}",
+                    code="job.time-out",
+                    hint=f"it goes on: shoal jobs show {job['name']}",
+                )
+    return api.get(path)
+
+
+def tell(topic: str, data: dict[str, Any]) -> None:
+    """Print a note that matters, above the bar; with --verbose each of them, and each version."""
+    if topic == "note":
+        line = f"{data['kind']:<8} {data['text']}"
+        if data["kind"] in ("refusal", "warning"):
+            out.warn(data["text"])
+        elif data["kind"] in TOLD or out.flags.verbose:
+            out.detail(line)
+    elif topic == "version":
+        accuracy = data["metrics"].get("eval/accuracy")
+        good = f", {percent(accuracy)}" if accuracy is not None else ""
+        out.detail(f"version  {data['number']} after {seconds(data['elapsed_s'])}{good}")

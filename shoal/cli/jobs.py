@@ -1,0 +1,158 @@
+"""`shoal jobs`: what runs at a coordinator, and how it is going."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from shoal.cli.options import Job, Token, Url, Why
+from shoal.cli.output import out
+from shoal.cli.text import number, pairs, percent, seconds, size, state, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop.")
+
+
+@app.callback(invoke_without_command=True)
+def jobs(context: typer.Context) -> None:
+    """Jobs at a coordinator: list, show, pause, resume, stop. Alone: list."""
+    if context.invoked_subcommand is None:
+        list_jobs()
+
+
+@app.command("list")
+def list_jobs(url: Url = None, token: Token = None) -> None:
+    """List all jobs, with how far they are and how good."""
+    from shoal.cli.api import connect
+
+    with connect(url, token) as api:
+        found = api.get("/jobs")["jobs"]
+    rows = table("job", "state", "version", "accuracy", "best", "nodes", "up", "down", "algorithm", right=_NUMERIC)
+    for job in found:
+        rows.add_row(*_row(job))
+    hint = "no jobs yet: [bold]shoal run JOB.toml[/] submits one"
+    out.answer({"jobs": found}, rows if found else hint)
+
+
+_NUMERIC = ("version", "accuracy", "best", "nodes", "up", "down")
+
+
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        job["name"],
+        state(job["state"]),
+        f"{job['version']} of {job['versions']}",
+        percent(job["metrics"].get("eval/accuracy")),
+        percent((job["best"] or {}).get("accuracy")),
+        str(job["nodes"]),
+        size(job["up_bytes"]),
+        size(job["down_bytes"]),
+        f"{job['algorithm']} / {job['schedule']}",
+    )
+
+
+@app.command("show")
+def show(
+    job: Job,
+    notes: Annotated[int, typer.Option(min=0, max=1000, help="decisions and events to show, newest last")] = 10,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show one job: progress, metrics, nodes, bytes, and what was decided last, with the reasons."""
+    from shoal.cli.api import connect, segment
+
+    with connect(url, token) as api:
+        path = f"/jobs/{segment(job)}"
+        found = api.get(path)
+        nodes = api.get(f"{path}/nodes")["nodes"]
+        said = api.get(f"{path}/notes", limit=max(notes, 1))["notes"] if notes else []
+        traffic = api.get(f"{path}/traffic", by="kind")
+    data = {"job": found, "nodes": nodes, "notes": said[-notes:] if notes else [], "traffic": traffic}
+    parts: list[Any] = [summary(found)]
+    if nodes:
+        parts.append(node_table(nodes))
+    if data["notes"]:
+        parts.append(note_table(data["notes"]))
+    out.answer(data, *parts)
+
+
+def summary(job: dict[str, Any]) -> Table:
+    """A job in a few lines."""
+    rows = [("job", job["name"] + (f": {job['title']}" if job.get("title") else ""))]
+    rows += [("state", state(job["state"]) + (f" [dim]({job['state_why']})[/]" if job.get("state_why") else ""))]
+    left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
+    rows += [("version", f"{job['version']} of {job['versions']}{left}")]
+    rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
+    for name, value in sorted(job["metrics"].items()):
+        rows.append((name, percent(value) if name.endswith("accuracy") else number(value)))
+    if job["best"] is not None:
+        rows.append(("best", f"{percent(job['best']['accuracy'])} at version {job['best']['version']}"))
+    if job.get("model"):
+        rows.append(("model", f"{job['model']['parameters']:,} parameters, {size(job['model']['bytes'])}"))
+    rows.append(("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
+    return pairs(rows)
+
+
+def node_table(nodes: list[dict[str, Any]]) -> Table:
+    """A job's nodes."""
+    rows = table("node", "state", "reports", "weight", "seconds", "accuracy", "up", "down", right=_NODE_NUMERIC)
+    for node in nodes:
+        rows.add_row(
+            node["name"],
+            state(node["state"]),
+            str(node["reports"]),
+            number(node.get("weight")),
+            seconds(node.get("seconds")),
+            percent(node["metrics"].get("eval/accuracy")),
+            size(node["up_bytes"]),
+            size(node["down_bytes"]),
+        )
+    return rows
+
+
+_NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")
+
+
+def note_table(notes: list[dict[str, Any]]) -> Table:
+    """What happened, oldest first."""
+    from rich.markup import escape
+
+    rows = table("at", "version", "kind", "what", right=["version"])
+    for note in notes:
+        rows.add_row(note["at"][11:19], str(note["version"]), note["kind"], escape(note["text"]))
+    return rows
+
+
+@app.command("pause")
+def pause(job: Job, why: Why = "", url: Url = None, token: Token = None) -> None:
+    """Ask nothing new of the nodes; what they are at still counts."""
+    _act("pause", job, {"why": why or "paused by an operator"}, url, token)
+
+
+@app.command("resume")
+def resume(job: Job, why: Why = "", url: Url = None, token: Token = None) -> None:
+    """Go on with a paused job."""
+    _act("resume", job, {"why": why or "resumed by an operator"}, url, token)
+
+
+@app.command("stop")
+def stop(
+    job: Job,
+    when: Annotated[Literal["now", "round"], typer.Option(help="at once, or when the round has closed")] = "now",
+    why: Why = "",
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """End a job for good. Its models and metrics stay."""
+    _act("stop", job, {"why": why or "stopped by an operator", "when": when}, url, token)
+
+
+def _act(verb: str, job: str, body: dict[str, str], url: str | None, token: str | None) -> None:
+    from shoal.cli.api import connect, segment
+
+    with connect(url, token) as api:
+        found = api.post(f"/jobs/{segment(job)}/{verb}", body)
+    out.answer({"job": found}, summary(found))

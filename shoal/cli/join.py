@@ -1,0 +1,62 @@
+"""`shoal join`: an edge client on this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.data import share_cache
+from shoal.cli.output import out
+from shoal.cli.values import assignments
+
+
+def join(
+    url: Annotated[
+        str | None, typer.Argument(help="address of the coordinator; else SHOAL_EDGE__URL", show_default=False)
+    ] = None,
+    *,
+    learner: Annotated[
+        str | None, typer.Option(help="your model and data: FILE.py:NAME or PACKAGE.MODULE:NAME", show_default=False)
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="one-time token (sht_…), needed the first time; - reads it from stdin", show_default=False),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="passed to the learner; repeatable", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="name of this node (default: the machine's)", show_default=False)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:I or mps (default auto)", show_default=False)
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, or bf16 / fp16 for mixed precision", show_default=False)
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="folder for the credential and unsent reports", show_default=False)
+    ] = None,
+) -> int:
+    """Train on this machine's data for a coordinator, until its jobs have ended or Ctrl-C.
+
+    Data and code stay here; models and updates travel. Ctrl-C once hands the work back and leaves, twice ends at once.
+    """
+    from edge_client.running import run
+    from edge_client.settings import EdgeSettings
+    from shoal.settings import load
+
+    secret = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105 - a dash is no secret
+    given: dict[str, Any] = {"url": url, "learner": learner, "token": secret, "name": name, "device": device, "precision": precision}
+    given |= {"state": state, "options": assignments(option, "--option") if option else None}
+    given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None
+    settings = load(EdgeSettings, "edge", config=out.flags.config, given=given)
+    share_cache()
+    code = run(settings)
+    if code == 0:
+        out.answer({"url": settings.url, "name": settings.node, "left": True})
+    return code

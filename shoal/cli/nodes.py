@@ -1,0 +1,65 @@
+"""`shoal nodes`: the edge clients that a coordinator knows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli.options import Token, Url, Yes
+from shoal.cli.output import out
+from shoal.cli.text import seconds, state, table
+from shoal.core.errors import ShoalError
+
+app = typer.Typer(help="Edge clients that a coordinator knows: list, remove.")
+
+
+@app.callback(invoke_without_command=True)
+def nodes(context: typer.Context) -> None:
+    """Edge clients that a coordinator knows: list, remove. Alone: list."""
+    if context.invoked_subcommand is None:
+        list_nodes()
+
+
+@app.command("list")
+def list_nodes(url: Url = None, token: Token = None) -> None:
+    """List all nodes, with their state and what they run on."""
+    from shoal.cli.api import connect
+
+    with connect(url, token) as api:
+        found = api.get("/nodes")["nodes"]
+    rows = table("node", "state", "jobs", "heard of", "device", "shoal", "torch", "python", "platform")
+    for node in found:
+        info = node.get("info") or {}
+        about = [str(info.get(name, "")) for name in ("device", "shoal", "torch", "python", "platform")]
+        heard = seconds(node["last_seen_s"]) + " ago"
+        rows.add_row(node["name"], state(node["state"]), ", ".join(node["jobs"]), heard, *about)
+    hint = "no nodes yet: [bold]shoal token create[/] makes a token, [bold]shoal join[/] uses it on another machine"
+    out.answer({"nodes": found}, rows if found else hint)
+
+
+@app.command("remove")
+def remove(
+    node: Annotated[str, typer.Argument(help="name of the node", show_default=False)],
+    yes: Yes = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Revoke a node's credential: it is sent away, and needs a new token to come back. What it reported stays."""
+    from shoal.cli.api import connect, segment
+
+    confirm(f"Revoke the credential of {node}?", yes)
+    with connect(url, token) as api:
+        api.delete(f"/nodes/{segment(node)}")
+    out.answer({"removed": node}, f"{node} is removed")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that can't be undone. Raises `ShoalError` where there is nobody to ask, `Abort` at a no."""
+    import sys
+
+    if yes:
+        return
+    if out.flags.json or not sys.stdin.isatty():
+        raise ShoalError("this needs a yes, and there is nobody to ask", code="usage.confirm", hint="add --yes")
+    typer.confirm(question, abort=True)

@@ -1,0 +1,162 @@
+"""What commands say, and where.
+
+    result      stdout      tables for people; with --json one envelope and nothing else
+    notice      stdout      with --json stderr; not with --quiet
+    progress    stderr      only on a terminal; not with --quiet
+    error       stderr      one sentence, and a hint; with --json the envelope on stdout instead
+
+The envelope is `{"schema_version": 1, "status": "ok", "data": {…}}` or `{…, "status": "error", "error": {"code",
+"message", "hint"}}`. NaN and infinity are written as strings, as in the HTTP API.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+SCHEMA_VERSION = 1
+PIPED_COLUMNS = 160
+"""Width of tables that no terminal limits, so that a pipe gets whole lines."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The options that every command has."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    config: Path | None = None
+
+
+class Output:
+    """All that a run of `shoal` prints goes through the one instance, `out`."""
+
+    def __init__(self) -> None:
+        self.begin(Flags())
+
+    def begin(self, flags: Flags) -> None:
+        """Start over, with these flags."""
+        self.flags = flags
+        self._consoles: dict[str, Console] = {}
+
+    def console(self, stream: str) -> Console:
+        """The console on "stdout" or "stderr"."""
+        if stream not in self._consoles:
+            from rich.console import Console
+
+            found = Console(stderr=stream == "stderr", highlight=False, emoji=False)
+            if not found.is_terminal:
+                found.width = PIPED_COLUMNS
+            self._consoles[stream] = found
+        return self._consoles[stream]
+
+    def notice(self, text: RenderableType) -> None:
+        """Say something while the command runs."""
+        if not self.flags.quiet:
+            self.console("stderr" if self.flags.json else "stdout").print(text, soft_wrap=isinstance(text, str))
+
+    def detail(self, text: str) -> None:
+        """Say something that only --verbose wants to hear."""
+        if self.flags.verbose:
+            self.console("stderr").print(text, style="dim", soft_wrap=True, markup=False)
+
+    def warn(self, text: str) -> None:
+        """Say that something is not as it should be, though the command goes on."""
+        self.console("stderr").print(f"[yellow]warning:[/] {_escape(text)}", soft_wrap=True)
+
+    def answer(self, data: Mapping[str, Any], *shown: RenderableType) -> None:
+        """The command's result: `data` for programs, `shown` for people."""
+        if self.flags.json:
+            _envelope("ok", data=data)
+            return
+        for part in shown:
+            self.console("stdout").print(part, soft_wrap=isinstance(part, str))
+
+    def error(self, message: str, code: str, hint: str = "", usage: str = "") -> None:
+        """The command has failed."""
+        if self.flags.json:
+            _envelope("error", error={"code": code, "message": message, "hint": hint})
+            return
+        console = self.console("stderr")
+        if usage:
+            console.print(usage, style="dim", markup=False, soft_wrap=True)
+        console.print(f"[bold red]error:[/] {_escape(message)}", soft_wrap=True)
+        if hint:
+            console.print(f"[bold]hint:[/] {_escape(hint)}", soft_wrap=True)
+
+    @contextmanager
+    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
+        """A bar on stderr while the block runs, moved by calling what is yielded."""
+        console = self.console("stderr")
+        if self.flags.quiet or not console.is_terminal:
+            yield lambda done, text="", below="": None
+            return
+        from rich.console import Group
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+
+        columns = (SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(bar_width=24))
+        bar = Progress(*columns, TextColumn("{task.fields[text]}"), TimeElapsedColumn(), console=console)
+        task = bar.add_task(what, total=total, text="")
+        line = Text(style="dim", no_wrap=True, overflow="ellipsis")
+
+        def advance(done: float, text: str = "", below: str = "") -> None:
+            bar.update(task, completed=done, text=text)
+            line.plain = f"  {below}" if below else ""
+
+        # Notices on stdout must go above the bar when both are the same terminal, and stay on stdout when it is a pipe.
+        both = sys.stdout.isatty() and not self.flags.json
+        with Live(Group(bar, line), console=console, transient=True, redirect_stdout=both, refresh_per_second=8):
+            yield advance
+
+
+class Advance(Protocol):
+    """How far it is, what there is to say about it, and a second line."""
+
+    def __call__(self, done: float, text: str = "", below: str = "") -> None: ...
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _envelope(status: str, **content: Any) -> None:
+    body = {"schema_version": SCHEMA_VERSION, "status": status, **content}
+    sys.stdout.write(json.dumps(plain(body), allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def plain(value: Any) -> Any:
+    """JSON values of anything that a command answers with."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)
+
+
+out = Output()
+
+
+def log_level() -> str:
+    """What the log of a long-running process should hold."""
+    return "debug" if out.flags.verbose else "warning" if out.flags.quiet else "info"

@@ -1,0 +1,150 @@
+"""The processes of a demo: started together, watched, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.cli.output import out
+from shoal.cli.tethered import IMPORTS
+from shoal.core.errors import ShoalError
+
+GRACE_S = 5.0
+"""What a process may take to end gracefully."""
+TAIL_LINES = 15
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+"""What a process is told that should end, or whose terminal was closed."""
+KILL = signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM
+
+
+@dataclass
+class Child:
+    """One process and what it wrote."""
+
+    name: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-TAIL_LINES:])
+
+
+class Household:
+    """All processes of a demo, and their folder. Use `household`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.children: list[Child] = []
+        # Neither a person's settings nor a shoal.toml in their folder may steer what this starts.
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}
+        self._environment |= dict.fromkeys(THREADS, "1")  # more would only get into each other's way
+        self._environment["SHOAL_CONFIG"] = str(folder / "empty.toml")
+        self._environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        (folder / "empty.toml").touch()
+
+    def start(self, name: str, arguments: Sequence[str], imports: str = "", **environment: str) -> Child:
+        """Start `shoal ARGUMENTS` in the background, its output in a log."""
+        log = self.folder / f"{name}.log"
+        with log.open("w", encoding="utf-8") as written:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "shoal.cli.tethered", *arguments],
+                cwd=self.folder,
+                env={**self._environment, IMPORTS: imports, **environment},
+                stdin=subprocess.PIPE,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,  # a Ctrl-C at the terminal is ours to pass on, in the right order
+            )
+        child = Child(name, process, log)
+        self.children.append(child)
+        out.detail(f"{name}: process {process.pid}, log {log}")
+        return child
+
+    def check(self) -> None:
+        """Raise `ShoalError` with the end of its log if a process has ended."""
+        for child in self.children:
+            code = child.process.poll()
+            if code is not None:
+                raise ShoalError(
+                    f"{child.name} has ended with exit code {code}; the end of its log:\n{child.tail()}",
+                    code="demo.crashed",
+                    hint="shoal doctor looks for what could be wrong on this machine",
+                )
+
+    def stop(self) -> None:
+        """End all processes, the latest first: clients leave while the coordinator still listens."""
+        first, rest = self.children[:1], self.children[1:]
+        for group in (rest, first):
+            _signal(group, signal.SIGTERM)
+            if not _ended(group, GRACE_S):
+                _signal(group, KILL)
+                _ended(group, GRACE_S)
+
+    def kill(self) -> None:
+        """End all processes at once."""
+        _signal(self.children, KILL)
+        _ended(self.children, GRACE_S)
+
+
+def _signal(children: Sequence[Child], number: int) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            with suppress(ProcessLookupError):
+                child.process.send_signal(number)
+
+
+def _ended(children: Sequence[Child], within_s: float) -> bool:
+    """Wait for all of them; whether they have ended in time."""
+    due = time.monotonic() + within_s
+    for child in children:
+        with suppress(BrokenPipeError, OSError):  # a token that was never read
+            if child.process.stdin is not None:
+                child.process.stdin.close()
+        try:
+            child.process.wait(max(0.0, due - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+    return True
+
+
+@contextmanager
+def household(prefix: str) -> Iterator[Household]:
+    """A temporary folder and processes in it. Whatever happens in the block, both are gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    house = Household(folder)
+    previous = {number: signal.signal(number, _as_interrupt) for number in ENDING}
+    try:
+        yield house
+    finally:
+        try:
+            house.stop()
+        except KeyboardInterrupt:  # a second Ctrl-C: now
+            house.kill()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_interrupt(_number: int, _frame: object) -> None:
+    """These end a demo as Ctrl-C does."""
+    raise KeyboardInterrupt

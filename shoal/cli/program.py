@@ -1,0 +1,110 @@
+"""How every command starts and ends: flags that may stand anywhere, errors in plain words, exit codes.
+
+0   ok
+1   the job or the server: it failed, was stopped, or refused what was asked
+2   usage: a wrong option, an unknown name in a file of yours
+3   no connection, or no credential that is good enough
+4   time-out: what was waited for has not happened
+130 Ctrl-C
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from shoal.cli.output import Flags, out
+from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
+
+OK, FAILED, USAGE, CONNECTION, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+_SWITCHES = {"--json", "--quiet", "-q", "--verbose", "-v"}
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """The same arguments, with those that every command has in front, where the parser wants them."""
+    front, rest = [], list(arguments)
+    end = rest.index("--") if "--" in rest else len(rest)
+    kept: list[str] = []
+    position = 0
+    while position < end:
+        argument = rest[position]
+        if argument in _SWITCHES or argument.startswith("--config="):
+            front.append(argument)
+        elif argument == "--config" and position + 1 < end:
+            position += 1
+            front += [argument, rest[position]]
+        else:
+            kept.append(argument)
+        position += 1
+    return front + kept + rest[end:]
+
+
+def exit_code(error: ShoalError) -> int:
+    """What a program is told about an error."""
+    if error.code.endswith("time-out"):
+        return TIMEOUT
+    if error.code.startswith("port."):  # nobody was to be reached: a port of this machine is taken
+        return FAILED
+    if isinstance(error, Unreachable | NotAllowed) or error.code.startswith("auth."):
+        return CONNECTION
+    if isinstance(error, InvalidJob) or error.code.startswith(("config.", "usage.")):
+        return USAGE
+    return FAILED
+
+
+class Program(TyperGroup):
+    """The root of the command line."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and exit with the code (return it when not standalone)."""
+        arguments = flags_first(sys.argv[1:] if args is None else args)
+        # Until the parser has run: an error in the arguments must come out in the right form already.
+        out.begin(Flags(json="--json" in arguments, verbose="--verbose" in arguments or "-v" in arguments))
+        try:
+            code = super().main(arguments, prog_name or "shoal", complete_var, False, windows_expand_args, **extra)
+        except typer.Abort:
+            code = FAILED
+            out.error("nothing was done", "usage.aborted")
+        except typer.TyperException as error:
+            code = _usage(error)
+        except ShoalError as error:
+            code = exit_code(error)
+            if out.flags.verbose:
+                out.console("stderr").print_exception()
+            out.error(error.message, error.code, error.hint)
+        except Exception as error:  # noqa: BLE001 - the last resort: a bug must not look like a crash of Python
+            code = FAILED
+            out.console("stderr").print_exception(max_frames=0 if out.flags.verbose else 4)
+            hint = "this is a bug in shoal or in your code above: please report it with the lines above"
+            out.error(f"{type(error).__name__}: {error}", "internal", hint)
+        code = code if isinstance(code, int) else OK
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+def _usage(error: typer.TyperException) -> int:
+    """Say what is wrong with the arguments."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # it has shown the help already
+        if out.flags.json:
+            out.error("no command was given", "usage.invalid", "shoal --help lists them")
+        return USAGE
+    usage = context.get_usage() if context is not None else ""
+    path = context.command_path if context is not None else "shoal"
+    out.error(message, "usage.invalid", f"{path} --help tells more", usage)
+    return USAGE

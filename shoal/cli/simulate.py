@@ -1,0 +1,5 @@
+"""`shoal simulate`: a whole job in this process, on a virtual clock."""
+
+
+def simulate() -> None:
+    "later"

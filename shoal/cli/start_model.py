@@ -1,0 +1,80 @@
+"""`--model FILE`: any safetensors file as the body of an initial model, in the one form that the wire knows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal import wire
+from shoal.core.errors import InvalidPayload
+from shoal.core.tree import Layout
+
+Pieces = Callable[[], Iterator[bytes]]
+
+
+@dataclass(frozen=True)
+class StartModel:
+    """A body ready to be sent: its SHA-256, its length, and its bytes, as often as they are asked for."""
+
+    digest: str
+    nbytes: int
+    pieces: Pieces
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[StartModel]:
+    """The file in canonical order, without metadata. Raises `InvalidPayload` for one that is no safetensors file."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
+            spans = [(0, len(source))] if _is_canonical(source) else None
+            header, spans = (b"", spans) if spans else _sorted(source)
+
+            def pieces() -> Iterator[bytes]:
+                yield header
+                for start, stop in spans:
+                    for place in range(start, stop, wire.PIECE_BYTES):
+                        yield source[place : min(place + wire.PIECE_BYTES, stop)]
+
+            digest = hashlib.sha256()
+            for piece in pieces():
+                digest.update(piece)
+            yield StartModel(digest.hexdigest(), len(header) + sum(stop - start for start, stop in spans), pieces)
+    except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
+        raise InvalidPayload(f"{path}: {error}", code="payload.unreadable", hint="give a safetensors file") from None
+    except InvalidPayload as error:
+        raise InvalidPayload(f"{path}: {error.message}", code=error.code, hint="give a safetensors file") from None
+
+
+def _is_canonical(source: mmap.mmap) -> bool:
+    try:
+        wire.read_header(source)
+    except InvalidPayload:
+        return False
+    return True
+
+
+def _sorted(source: mmap.mmap) -> tuple[bytes, list[tuple[int, int]]]:
+    """The canonical header, and where in the file each tensor lies, in the header's order."""
+    start = 8 + wire.header_length(source[0:8])
+    try:
+        entries: dict[str, Any] = json.loads(source[8:start])
+        entries.pop("__metadata__", None)
+        layout = Layout.of((name, one["dtype"], tuple(one["shape"])) for name, one in entries.items())
+        places = {name: tuple(start + int(offset) for offset in one["data_offsets"]) for name, one in entries.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidPayload(f"its header can't be read: {error}", code="payload.header") from None
+    header = wire.payload_layout({"model": layout}).header
+    spans = []
+    for leaf in layout.leaves:
+        first, last = places[leaf.name]
+        if last - first != leaf.stop - leaf.start or not start <= first <= last <= len(source):
+            raise InvalidPayload(f"tensor {leaf.name!r} doesn't fill its place", code="payload.length")
+        spans.append((first, last))
+    wire.parse_header(header)  # the limits that the coordinator will apply
+    return header, spans

@@ -1,0 +1,42 @@
+"""`python -m shoal.cli.tethered ARGS`: `shoal ARGS`, but never longer than the process that started it.
+
+Without this, `kill -9` of the demo would leave its coordinator and clients behind for ever. SHOAL_DEMO_IMPORTS names
+modules to import while the parent is still busy, so that all processes start at the same time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+
+LOOK_S = 0.5
+GRACE_S = 5.0
+IMPORTS = "SHOAL_DEMO_IMPORTS"
+
+
+def watch(parent: int) -> None:
+    """End this process soon after its parent has: gracefully, then at once."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+
+
+def main() -> None:
+    """Tie this process to its parent, then be `shoal`."""
+    threading.Thread(target=watch, args=(os.getppid(),), name="tether", daemon=True).start()
+    for module in os.environ.pop(IMPORTS, "").split():
+        with suppress(ImportError):  # the command itself says what is missing
+            importlib.import_module(module)
+    from shoal.cli import main as shoal
+
+    shoal()
+
+
+if __name__ == "__main__":
+    main()

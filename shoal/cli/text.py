@@ -1,0 +1,100 @@
+"""Numbers and tables as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STATE_STYLES = {
+    "running": "green",
+    "training": "green",
+    "online": "green",
+    "done": "bold green",
+    "ok": "green",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "stale": "yellow",
+    "warn": "yellow",
+    "evaluating": "cyan",
+    "stopped": "red",
+    "failed": "bold red",
+    "fail": "bold red",
+    "gone": "red",
+}
+
+
+def size(nbytes: float | None) -> str:
+    """Bytes in the unit that leaves few digits: 19.3 kB."""
+    if nbytes is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(nbytes) < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.4g} TB"
+
+
+def seconds(duration: float | None) -> str:
+    """A duration: 0.12 s, 14 s, 3 min 20 s, 2 h 05 min."""
+    if duration is None:
+        return "–"
+    if duration < 9.95:
+        return f"{duration:.2g} s"
+    if duration < 60:
+        return f"{duration:.0f} s"
+    whole = round(duration)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole // 60 % 60:02d} min"
+
+
+def number(value: float | str | None, digits: int = 4) -> str:
+    """A metric; a missing one is a dash, and the API's "NaN" stays."""
+    if value is None:
+        return "–"
+    if isinstance(value, str) or not math.isfinite(value):
+        return str(value)
+    return f"{value:.{digits}g}"
+
+
+def percent(share: float | str | None) -> str:
+    """A share as a percentage: 95.3 %."""
+    if share is None:
+        return "–"
+    if isinstance(share, str) or not math.isfinite(share):
+        return str(share)
+    return f"{100 * share:.1f} %"
+
+
+def state(name: str) -> str:
+    """A state in its colour."""
+    style = STATE_STYLES.get(name)
+    return f"[{style}]{name}[/]" if style else name
+
+
+def table(*columns: str, right: Iterable[str] = (), title: str = "") -> Table:
+    """An empty table; columns of numbers are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, expand=False)
+    numeric = set(right)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+    return made
+
+
+def pairs(rows: Sequence[tuple[str, Any]]) -> Table:
+    """Names and values, one pair a line."""
+    from rich.table import Table
+
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(name, str(value))
+    return made

@@ -1,0 +1,47 @@
+"""`shoal token`: who may come in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from shoal.cli.options import Token, Url
+from shoal.cli.output import out
+from shoal.cli.text import pairs
+
+app = typer.Typer(help="Tokens for nodes and people.")
+
+
+@app.callback()
+def tokens() -> None:
+    """Tokens for nodes and people."""
+
+
+@app.command("create")
+def create(
+    role: Annotated[
+        Literal["node", "operator", "viewer"],
+        typer.Option(help="node: joins once; operator: may do all; viewer: may look"),
+    ] = "node",
+    name: Annotated[str, typer.Option(help="only a node of this name may use it", show_default=False)] = "",
+    uses: Annotated[int, typer.Option(min=1, max=10_000, help="how many nodes may join with it")] = 1,
+    ttl_s: Annotated[float, typer.Option(min=1, help="seconds until it expires")] = 900,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Make a token, and say how it is used. It is shown this once."""
+    from shoal.cli.api import connect
+
+    wanted = {"role": role, "uses": uses, "ttl_s": ttl_s, **({"name": name} if name else {})}
+    with connect(url, token) as api:
+        made = api.post("/tokens", wanted)
+        address = api.url
+    option = f" --name {name}" if name else ""
+    use = {
+        "node": f"shoal join {address} --token {made['token']} --learner FILE.py:learner{option}",
+        "operator": f"shoal jobs list --url {address} --token {made['token']}",
+        "viewer": f"open {address} and sign in with it",
+    }[role]
+    rows = pairs([("token", made["token"]), ("expires", made["expires_at"] or "never"), ("use", use)])
+    out.answer({**made, "role": role, "use": use}, rows)

@@ -1,0 +1,54 @@
+"""`KEY=VALUE` on the command line, and job files with some keys changed by it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.spec import JobSpec
+
+
+def assignments(texts: Iterable[str], option: str) -> dict[str, Any]:
+    """The values of `KEY=VALUE` options, in TOML's notation; what isn't TOML is a string as it stands."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ShoalError(
+                f"{option} {text}: not of the form KEY=VALUE", code="usage.invalid", hint=f"{option} lr=0.05"
+            )
+        found[key.strip()] = literal(value)
+    return found
+
+
+def literal(text: str) -> Any:
+    """A TOML value, or the text itself."""
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return tables["value"] if tables.keys() == {"value"} else text
+
+
+def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> tuple[JobSpec, dict[str, Any]]:
+    """A checked job file, some keys (`algorithm.lr=0.05`) set anew, and its values as JSON. Raises `InvalidJob`."""
+    from shoal.spec import load_job, parse_job
+
+    load_job(path)  # what is wrong with the file itself is said with its path
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    for key, value in assignments(changes, "--set").items():
+        *tables, last = key.split(".")
+        table = values
+        for inner in tables:
+            table = table.setdefault(inner, {})
+            if not isinstance(table, dict):
+                raise ShoalError(f"--set {key}: {inner} is no table", code="usage.invalid", hint="see the job file")
+        table[last] = value
+    if name is not None:
+        values["name"] = name
+    return parse_job(values), values

@@ -1,0 +1,269 @@
+"""The user's data as batches on the device, whatever form they come in.
+
+| given                                | batches                                           | examples       |
+| tensors or arrays `(x, …, y)`        | by a seeded permutation, on the device throughout | their length   |
+| a `Dataset`, or any list of examples | by the same permutation, through a `DataLoader`   | its length     |
+| an `IterableDataset`                 | in its own order, of the job's batch size         | counted        |
+| a `DataLoader`                       | its own, whatever the job's batch size            | of its sampler |
+
+A batch that is a tuple or list is `(*inputs, target)`; any other goes whole to the model and to the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import Budget
+
+Data = Any
+"""`(x, y)` tensors or numpy arrays, a `Dataset`, an `IterableDataset`, a `DataLoader` or a list of examples."""
+
+
+class Source(Protocol):
+    """Data that can be walked through again and again."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many there are; None where only walking through them tells."""
+        ...
+
+    def steps(self, batch_size: int) -> int | None:
+        """Batches of one pass; None where only walking through them tells."""
+        ...
+
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+        """One pass, on the device; in the data's own order when `shuffle` is None. Batch size 0: all at once."""
+        ...
+
+
+class Options(NamedTuple):
+    """Where batches are wanted and how they are made."""
+
+    device: torch.device
+    resident_bytes_max: int = 1 << 30
+    workers: int = 0
+    merge_single: bool = False
+    """Add a last batch of one example to the one before: BatchNorm cannot train on a single value."""
+
+
+def source_of(data: Data, options: Options) -> Source:
+    """The data in a form that can be walked through. Raises `InvalidJob` for what is none, or empty."""
+    if isinstance(data, TensorDataset):
+        data = data.tensors
+    source: Source
+    if isinstance(data, DataLoader):
+        source = Loader(data, options)
+    elif isinstance(data, IterableDataset):
+        source = Stream(data, options)
+    elif isinstance(data, tuple) and all(isinstance(part, Tensor | np.ndarray) for part in data):
+        source = Tensors(data, options)
+    elif isinstance(data, Dataset | Sequence) and hasattr(data, "__len__"):
+        source = Items(data, options)
+    else:
+        raise InvalidJob(
+            f"{type(data).__name__} is no training data",
+            code="learner.data",
+            hint="give tensors (x, y), a Dataset, an IterableDataset or a DataLoader",
+        )
+    if source.examples == 0:
+        raise InvalidJob("the data hold no example", code="learner.data", hint="check how they were divided")
+    return source
+
+
+class Tensors:
+    """Equally long tensors, whole on the device where they fit in `resident_bytes_max`."""
+
+    def __init__(self, parts: Sequence[Tensor | np.ndarray[Any, Any]], options: Options) -> None:
+        tensors = tuple(_tensor(part) for part in parts)
+        lengths = sorted({len(tensor) if tensor.ndim else 0 for tensor in tensors})
+        if len(lengths) != 1:
+            raise InvalidJob(f"the data's parts differ in length: {lengths}", code="learner.data")
+        self.options, self._length = options, lengths[0]
+        fits = sum(tensor.nbytes for tensor in tensors) <= options.resident_bytes_max
+        self.tensors = tuple(tensor.to(options.device) for tensor in tensors) if fits else tensors
+
+    @property
+    def examples(self) -> int:
+        return self._length
+
+    def steps(self, batch_size: int) -> int:
+        return len(cuts(self._length, batch_size, merge_single=self.options.merge_single))
+
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[tuple[Tensor, ...]]:
+        places = cuts(self._length, batch_size, merge_single=self.options.merge_single)
+        order = _order(self._length, places, shuffle)
+        if order is not None:
+            order = order.to(self.tensors[0].device)
+        for start, stop in places:
+            if order is None:
+                batch = tuple(tensor[start:stop] for tensor in self.tensors)
+            else:
+                chosen = order[start:stop]
+                batch = tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
+            yield moved(batch, self.options.device)
+
+
+class Items:
+    """A `Dataset` of single examples, loaded by index and collated."""
+
+    def __init__(self, dataset: Any, options: Options) -> None:
+        self.dataset, self.options = dataset, options
+
+    @property
+    def examples(self) -> int:
+        return len(self.dataset)
+
+    def steps(self, batch_size: int) -> int:
+        return len(cuts(self.examples, batch_size, merge_single=self.options.merge_single))
+
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+        places = cuts(self.examples, batch_size, merge_single=self.options.merge_single)
+        order = _order(self.examples, places, shuffle)
+        numbers = list(range(self.examples)) if order is None else order.tolist()
+        # Without a generator of its own the loader seeds its workers from torch's default one, which is seeded, and
+        # `shuffle` serves the order alone: it is the same as for tensors.
+        batches = [numbers[start:stop] for start, stop in places]
+        loader: DataLoader[Any] = DataLoader(self.dataset, batch_sampler=batches, num_workers=self.options.workers)
+        for batch in loader:
+            yield moved(batch, self.options.device)
+
+
+class Stream:
+    """An `IterableDataset`: examples in its own order, as many as it gives."""
+
+    def __init__(self, dataset: IterableDataset[Any], options: Options) -> None:
+        self.dataset, self.options = dataset, options
+
+    @property
+    def examples(self) -> int | None:
+        return len(self.dataset) if isinstance(self.dataset, Sized) else None
+
+    def steps(self, batch_size: int) -> int | None:
+        examples = self.examples
+        return None if examples is None else len(cuts(examples, batch_size))
+
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+        examples = iter(self.dataset)
+        while chunk := list(islice(examples, batch_size or None)):
+            yield moved(default_collate(chunk), self.options.device)
+
+
+class Loader:
+    """The user's own `DataLoader`: its batches, its order (drawn from the order's seed)."""
+
+    def __init__(self, loader: DataLoader[Any], options: Options) -> None:
+        self.loader, self.options = loader, options
+
+    @property
+    def examples(self) -> int | None:
+        for part in (self.loader.sampler, self.loader.dataset):
+            if isinstance(part, Sized) and not isinstance(self.loader.dataset, IterableDataset):
+                return len(part)
+        return None
+
+    def steps(self, batch_size: int) -> int | None:
+        sized = self.examples is not None or isinstance(self.loader.dataset, Sized)
+        return len(self.loader) if sized else None
+
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+        if shuffle is not None:
+            # Generators of the loader's own are seeded too; without any it draws from torch's, seeded already.
+            seed = int(torch.randint(2**62, (), generator=shuffle))
+            for owner in (self.loader, self.loader.sampler):
+                generator = getattr(owner, "generator", None)
+                if isinstance(generator, torch.Generator):
+                    generator.manual_seed(seed)
+        for batch in self.loader:
+            yield moved(batch, self.options.device)
+
+
+def cuts(examples: int, batch_size: int, *, merge_single: bool = False) -> list[tuple[int, int]]:
+    """Where batches begin and end. The last may be smaller; batch size 0: one batch of all."""
+    size = batch_size or examples
+    places = [(start, min(start + size, examples)) for start in range(0, examples, max(1, size))]
+    if merge_single and len(places) > 1 and size > 1 and examples % size == 1:
+        places[-2:] = [(places[-2][0], examples)]
+    return places
+
+
+def _order(examples: int, places: list[tuple[int, int]], shuffle: torch.Generator | None) -> Tensor | None:
+    """A fresh order of the examples; None (as they lie) where it would not matter or nobody asked for one."""
+    return None if shuffle is None or len(places) < 2 else torch.randperm(examples, generator=shuffle)
+
+
+def training_batches(source: Source, budget: Budget, shuffle: torch.Generator) -> Iterator[tuple[Any, float]]:
+    """(batch, fraction of the budget done after it): passes with fresh shuffles until the budget is used up.
+
+    Part of a pass is rounded up to whole batches. Raises `LearnerFailed` for a part of data without a length.
+    """
+    per_epoch = source.steps(budget.batch_size)
+    if not budget.steps and per_epoch is None:
+        yield from _whole_passes(source, budget, shuffle)
+        return
+    wanted = budget.steps or math.ceil(budget.epochs * (per_epoch or 0) - 1e-9)
+    done = 0
+    while done < wanted:
+        before = done
+        for batch in islice(source.epoch(budget.batch_size, shuffle), wanted - done):
+            done += 1
+            yield batch, done / wanted
+        if done == before:
+            raise LearnerFailed("the training data gave no batch", code="learner.data")
+
+
+def _whole_passes(source: Source, budget: Budget, shuffle: torch.Generator) -> Iterator[tuple[Any, float]]:
+    if budget.epochs != int(budget.epochs):
+        raise LearnerFailed(
+            f"{budget.epochs} epochs of data without a length",
+            code="learner.data",
+            hint="set steps in the job, or give the dataset a __len__",
+        )
+    for epoch in range(int(budget.epochs)):
+        for batch in source.epoch(budget.batch_size, shuffle):
+            yield batch, epoch / budget.epochs
+
+
+def split(batch: Any) -> tuple[tuple[Any, ...], Any]:
+    """(the model's arguments, the loss's target)."""
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        return tuple(batch[:-1]), batch[-1]
+    return (batch,), batch
+
+
+def size_of(batch: Any) -> int:
+    """How many examples a batch holds: the length of the first tensor in it."""
+    if isinstance(batch, Tensor):
+        return len(batch) if batch.ndim else 1
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()
+    for part in parts:
+        if found := size_of(part):
+            return found
+    return 0
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The batch with all its tensors on the device."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {name: moved(part, device) for name, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        return tuple(moved(part, device) for part in batch)
+    return batch
+
+
+def _tensor(part: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of the part; arrays of float64, numpy's habit, become torch's default type."""
+    if isinstance(part, Tensor):
+        return part
+    tensor = torch.tensor(part)
+    return tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.float64 else tensor

@@ -1,0 +1,69 @@
+"""Which device to compute on, and what is known about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+import torch
+
+from shoal.core.errors import InvalidJob
+
+KINDS = "auto, cpu, cuda, cuda:0, cuda:1, … or mps"
+
+
+def resolve(name: str = "auto") -> torch.device:
+    """The device of that name; "auto" takes the first of cuda, mps and cpu that is there.
+
+    Raises `InvalidJob` with the code "device.unknown" for a name that is none, "device.missing" for a device that
+    this machine or this build of torch does not have.
+    """
+    text = name.strip().lower()
+    found = re.fullmatch(r"auto|cpu|mps|cuda(?::(\d{1,3}))?", text)
+    if found is None:
+        raise InvalidJob(f"{name!r} is no device", code="device.unknown", hint=f"use {KINDS}")
+    if text == "auto":
+        text = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if text == "mps" and not torch.backends.mps.is_available():
+        raise InvalidJob(
+            "this machine has no Metal device, or this build of torch cannot use it",
+            code="device.missing",
+            hint="use device auto or cpu",
+        )
+    if text.startswith("cuda"):
+        return _cuda(int(found[1] or 0))
+    return torch.device(text)
+
+
+def _cuda(index: int) -> torch.device:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        reason = "this build of torch has no CUDA" if torch.version.cuda is None else "no usable NVIDIA GPU was found"
+        raise InvalidJob(f"device cuda: {reason}", code="device.missing", hint="use device auto or cpu")
+    if index >= count:
+        raise InvalidJob(
+            f"there is no cuda:{index}: this machine has {count} NVIDIA GPU{'s' if count > 1 else ''}, counted from 0",
+            code="device.missing",
+            hint=f"use cuda:{count - 1}, or auto",
+        )
+    return torch.device("cuda", index)
+
+
+def describe(device: torch.device) -> dict[str, str | int]:
+    """What a node tells about its device: "device", "name", and "memory_bytes" (0 where unknown)."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return {"device": str(device), "name": properties.name, "memory_bytes": int(properties.total_memory)}
+    return {
+        "device": str(device),
+        "name": platform.processor() or platform.machine() or "unknown",
+        "memory_bytes": _memory_bytes(),
+    }
+
+
+def _memory_bytes() -> int:
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in names or "SC_PAGE_SIZE" not in names:
+        return 0
+    return max(0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -1,0 +1,62 @@
+"""Ready learners on scikit-learn's digits: 1,797 handwritten digits of 8x8 pixels, inside that package, so no download.
+
+Alpaydin, Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
+
+A fifth is held out for everybody (`held_out`); the rest is divided over `parts` nodes, each of which holds back a share
+of its own for its own evaluation.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.learn import models
+from shoal.learn.partition import chosen, divided, held_back
+from shoal.learn.torch_learner import TorchLearner
+
+HELD_OUT = 0.2
+
+
+def learner(
+    part: int = 0,
+    parts: int = 4,
+    *,
+    split: str = "dirichlet:0.5",
+    seed: int = 0,
+    model: str = "mlp",
+    test_share: float = 0.2,
+) -> TorchLearner:
+    """One node's part of the digits. `split`: iid, dirichlet:ALPHA, shards:PER_PART; `model`: mlp, cnn, bn."""
+    x, y = digits()
+    common, _ = held_back(np.arange(len(y)), HELD_OUT)
+    own = common[chosen(divided(split, y[common], parts, seed), part)]
+    train, test = held_back(own, test_share, seed)
+    return TorchLearner(
+        models.named(models.DIGITS, model),
+        (x[train], y[train]),
+        (x[test], y[test]) if len(test) else None,
+    )
+
+
+def held_out(model: str = "mlp") -> TorchLearner:
+    """A learner whose test data are the fifth that no node has."""
+    x, y = digits()
+    common, test = held_back(np.arange(len(y)), HELD_OUT)
+    return TorchLearner(
+        models.named(models.DIGITS, model),
+        (x[common], y[common]),
+        (x[test], y[test]),
+    )
+
+
+@lru_cache(maxsize=1)
+def digits() -> tuple[Tensor, Tensor]:
+    """All digits: `float32[1797, 64]` in 0 to 1, `int64[1797]`."""
+    from sklearn.datasets import load_digits  # here, because it takes a second to import
+
+    x, y = load_digits(return_X_y=True)
+    return torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)

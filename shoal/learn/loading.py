@@ -1,0 +1,146 @@
+"""A learner from the name that a person gave: "file.py:name" or "package.module:name".
+
+The name is a `Learner`, or a function or class that makes one from options (`--option part=0`), which are converted to
+the types that it declares. A file is loaded by its path under a name of its own, so it may be called like one of
+shoal's packages or of the standard library; its folder comes last on the search path, so its neighbours can be imported
+but hide nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
+from shoal.core.learner import Learner
+from shoal.learn.blame import blamed, culprit, one_line
+from shoal.learn.options import fitted
+
+METHODS = ("init", "load", "model", "train", "gradient", "evaluate")
+DEFAULT_NAME = "learner"
+
+
+def load_learner(target: str, options: Mapping[str, Any] | None = None) -> Learner:
+    """The learner that `target` names. Options are texts, or values of the right type already.
+
+    Raises `InvalidJob` where there is no such file, module, name or option, `LearnerFailed` where its code raises.
+    """
+    where, name = _split(target)
+    module = _from_file(Path(where)) if _is_file(where) else _imported(where)
+    if not hasattr(module, name):
+        public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
+        raise InvalidJob(
+            f"{where} has no {name!r}",
+            code="learner.missing",
+            hint=f"it has {', '.join(public) or 'nothing that could be a learner'}",
+        )
+    found = getattr(module, name)
+    learner = found if is_learner(found) else _made(found, f"{where}:{name}", options or {})
+    if learner is found and options:
+        raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
+    return learner
+
+
+def is_learner(thing: Any) -> bool:
+    """Whether a thing (not a class) has all the methods of a `Learner`."""
+    return not inspect.isclass(thing) and all(callable(getattr(thing, method, None)) for method in METHODS)
+
+
+def _made(make: Any, target: str, options: Mapping[str, Any]) -> Learner:
+    if not callable(make):
+        raise InvalidJob(
+            f"{target} is {type(make).__name__}, neither a learner nor a function that makes one",
+            code="learner.missing",
+        )
+    arguments = fitted(make, options, target)
+    with blamed(f"{target}"):
+        learner = make(**arguments)
+    if not is_learner(learner):
+        lacking = [method for method in METHODS if not callable(getattr(learner, method, None))]
+        raise InvalidJob(
+            f"{target} made {type(learner).__name__}, which is no learner: it lacks {', '.join(lacking)}",
+            code="learner.missing",
+            hint="return a shoal.learn.TorchLearner",
+        )
+    made: Learner = learner
+    return made
+
+
+def _split(target: str) -> tuple[str, str]:
+    """("file or module", "name"); a drive letter's colon is no separator."""
+    where, colon, name = target.rpartition(":")
+    if not colon or (len(where) == 1 and not name.isidentifier()):
+        where, name = target, DEFAULT_NAME
+    if not where or not name.isidentifier():
+        raise InvalidJob(
+            f"{target!r} names no learner", code="learner.missing", hint="write file.py:name or package.module:name"
+        )
+    return where, name
+
+
+def _is_file(where: str) -> bool:
+    return where.endswith(".py") or "/" in where or "\\" in where
+
+
+def _from_file(path: Path) -> ModuleType:
+    """The file's module, run once per process."""
+    file = path.expanduser().resolve()
+    if not file.is_file():
+        raise InvalidJob(
+            f"there is no file {path}", code="learner.missing", hint="check the path; it is relative to where you are"
+        )
+    name = f"shoal_learner_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InvalidJob(f"{path} is no Python file", code="learner.missing", hint="its name must end in .py")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and subprocesses look modules up by name
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _failed(str(path), error) from error
+    return module
+
+
+def _imported(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # last, as a file's folder
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise InvalidJob(
+                f"there is no module {error.name}",
+                code="learner.missing",
+                hint="install it, write the path of a file (./name.py:learner), or run from its folder",
+            ) from error
+        raise _failed(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(name, error) from error
+
+
+def _failed(what: str, error: BaseException) -> ShoalError:
+    if isinstance(error, ShoalError):
+        return error
+    where = culprit(error)
+    hint = (
+        f"install {error.name} in the environment that shoal runs in"
+        if isinstance(error, ModuleNotFoundError)
+        else "run the file with python to see more"
+    )
+    return LearnerFailed(
+        f"cannot load {what}{f': {where}' if where else ''}: {one_line(error)}", code="learner.import", hint=hint
+    )

@@ -1,0 +1,127 @@
+"""How examples are divided over nodes: one sorted index array per part, every example in exactly one of them.
+
+    iid         a random permutation, cut into equal pieces
+    dirichlet   per class, the parts' shares are drawn from Dir(alpha); small alpha: few classes per part
+                (Hsu, Qi, Brown: "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+                Classification", 2019)
+    shards      sort by class, cut into equal shards, deal some to each part
+                (McMahan et al., AISTATS 2017, section 3: two shards of 300 for each of 100 clients)
+    by_group    all examples of one group (a writer, a hospital) stay together
+
+All are pure functions of their arguments: nodes that use the same seed agree without talking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InvalidJob
+
+Indices = npt.NDArray[np.int64]
+Labels = npt.ArrayLike
+
+FORMS = "iid, dirichlet:ALPHA or shards:PER_PART"
+
+
+def iid(examples: int, parts: int, seed: int = 0) -> list[Indices]:
+    """Equal random pieces; sizes differ by at most one."""
+    _check(examples, parts)
+    return _sorted(np.array_split(np.random.default_rng(seed).permutation(examples), parts))
+
+
+def dirichlet(labels: Labels, parts: int, alpha: float, seed: int = 0, *, least: int = 1) -> list[Indices]:
+    """Shares of each class from a symmetric Dirichlet distribution; every part gets at least `least` examples."""
+    classes = np.asarray(labels)
+    _check(len(classes), parts * least)
+    if not alpha > 0:
+        raise InvalidJob(f"alpha is {alpha}, and must be greater than 0")
+    rng = np.random.default_rng(seed)
+    dealt: list[list[Indices]] = [[] for _ in range(parts)]
+    for label in np.unique(classes):
+        members = rng.permutation(np.flatnonzero(classes == label))
+        edges = np.rint(np.cumsum(rng.dirichlet(np.full(parts, alpha)))[:-1] * len(members)).astype(np.int64)
+        for part, piece in zip(dealt, np.split(members, edges), strict=True):
+            part.append(piece)
+    return _topped_up([np.concatenate(pieces) for pieces in dealt], least, rng)
+
+
+def shards(labels: Labels, parts: int, per_part: int = 2, seed: int = 0) -> list[Indices]:
+    """The pathological split: examples sorted by class, cut into shards, `per_part` dealt to each part."""
+    classes = np.asarray(labels)
+    if per_part < 1:
+        raise InvalidJob(f"{per_part} shards per part; at least 1 is needed")
+    _check(len(classes), parts * per_part)
+    pieces = np.array_split(np.argsort(classes, kind="stable"), parts * per_part)
+    deal = np.random.default_rng(seed).permutation(len(pieces)).reshape(parts, per_part)
+    return _sorted([np.concatenate([pieces[shard] for shard in hand]) for hand in deal])
+
+
+def by_group(groups: Labels, parts: int | None = None) -> list[Indices]:
+    """One part per group; with `parts`, groups are dealt, the largest first, each to the part that has least."""
+    names, inverse, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    count = len(names) if parts is None else parts
+    _check(len(names), count, "groups")
+    hands: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for group in np.argsort(-counts, kind="stable"):
+        part = int(group) if parts is None else loads.index(min(loads))
+        hands[part].append(int(group))
+        loads[part] += int(counts[group])
+    return [np.flatnonzero(np.isin(inverse, hand)) for hand in hands]
+
+
+def divided(form: str, labels: Labels, parts: int, seed: int = 0) -> list[Indices]:
+    """The split that a text names: "iid", "dirichlet:0.5", "shards:2". Raises `InvalidJob` for any other."""
+    kind, _, given = form.partition(":")
+    try:
+        match kind:
+            case "iid" if not given:
+                return iid(len(np.asarray(labels)), parts, seed)
+            case "dirichlet":
+                return dirichlet(labels, parts, float(given), seed)
+            case "shards":
+                return shards(labels, parts, int(given or 2), seed)
+    except ValueError as error:
+        raise InvalidJob(f"split {form!r}: {given!r} is no number", hint=f"use {FORMS}") from error
+    raise InvalidJob(f"no split is called {form!r}", hint=f"use {FORMS}")
+
+
+def chosen(divisions: Sequence[Indices], part: int) -> Indices:
+    """The part of that number. Raises `InvalidJob` when there is none."""
+    if not 0 <= part < len(divisions):
+        raise InvalidJob(
+            f"there is no part {part} of {len(divisions)}", hint=f"parts are numbered 0 to {len(divisions) - 1}"
+        )
+    return divisions[part]
+
+
+def held_back(indices: Indices, share: float, seed: int = 0) -> tuple[Indices, Indices]:
+    """(to train on, to test on): a random share is held back; of two examples or more, at least one."""
+    if not 0 <= share < 1:
+        raise InvalidJob(f"the test share is {share}, and must be at least 0 and less than 1")
+    count = min(len(indices) - 1, max(1, round(share * len(indices)))) if share else 0
+    order = np.random.default_rng(seed).permutation(indices)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _check(examples: int, parts: int, what: str = "examples") -> None:
+    if parts < 1 or examples < parts:
+        raise InvalidJob(f"{examples} {what} cannot be divided over {parts} parts")
+
+
+def _topped_up(parts: list[Indices], least: int, rng: np.random.Generator) -> list[Indices]:
+    """Move random examples from the largest part to those with fewer than `least`."""
+    for place in range(len(parts)):
+        while len(parts[place]) < least:
+            giver = max(range(len(parts)), key=lambda i: len(parts[i]))
+            taken = int(rng.integers(len(parts[giver])))
+            parts[place] = np.append(parts[place], parts[giver][taken])
+            parts[giver] = np.delete(parts[giver], taken)
+    return _sorted(parts)
+
+
+def _sorted(parts: Sequence[Indices]) -> list[Indices]:
+    return [np.sort(part).astype(np.int64) for part in parts]

@@ -1,0 +1,181 @@
+"""A torch module as a tree, and back: one copy in each direction.
+
+What travels are the module's parameters and persistent buffers (what its `state_dict` holds). A tensor that several
+modules share travels once, under the first of its names; because weights are copied into the tensors that are there,
+loading keeps the tie. Whole-number buffers travel as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.tree import Layout, Tree, same_layout
+
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    "I64": torch.int64,
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+NAME_OF = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+
+
+def built(factory: Callable[[], nn.Module]) -> nn.Module:
+    """What the user's factory makes. Raises `InvalidJob` where that cannot be averaged as it stands."""
+    if isinstance(factory, nn.Module):
+        raise InvalidJob(
+            "the model is a module; what is wanted is a function that makes one",
+            code="learner.model",
+            hint=f"write model=lambda: {type(factory).__name__}(…), so that each seed gives fresh weights",
+        )
+    module = factory()
+    if not isinstance(module, nn.Module):
+        raise InvalidJob(f"the model function gave {type(module).__name__}, not a torch module", code="learner.model")
+    for name, what, hint in _faults(module):
+        raise InvalidJob(f"the model's {name} {what}", code="learner.model", hint=hint)
+    return module
+
+
+def _faults(module: nn.Module) -> Iterator[tuple[str, str, str]]:
+    """(name, what is wrong with it, what to do) of everything that cannot travel."""
+    for name, part in module.named_modules():
+        if parametrize.is_parametrized(part):
+            why = "is parametrized: the mean of its coordinates is not the mean of its weights"
+            yield name or type(part).__name__, why, "use torch.nn.utils.parametrize.remove_parametrizations"
+    for name, tensor in _state(module):
+        if is_lazy(tensor):
+            yield name, "has no shape yet (a lazy module)", "run one batch through the module in the model function"
+        elif tensor.is_meta:
+            yield name, "is on the meta device and holds no numbers", "build the module on the CPU"
+        elif tensor.layout is not torch.strided or tensor.dtype not in NAME_OF:
+            types = ", ".join(str(dtype).removeprefix("torch.") for dtype in NAME_OF)
+            yield name, f"is {tensor.dtype}, {tensor.layout}: such tensors cannot be sent", f"use dense {types}"
+    for name in module.state_dict():
+        if name.endswith("_extra_state"):
+            yield name, "is not a tensor (get_extra_state)", "register it as a buffer"
+
+
+def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers, each once under its first name."""
+    return list(chain(module.named_parameters(), module.named_buffers()))
+
+
+def norm_tensors(module: nn.Module) -> frozenset[str]:
+    """Names of all parameters and buffers of BatchNorm modules."""
+    return frozenset(
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        if isinstance(part, _BatchNorm)
+        for name, _ in _state(part)
+    )
+
+
+class Weights:
+    """The travelling tensors of one module: `layout`, and copies to and from a tree. `keep` names those that stay."""
+
+    def __init__(self, module: nn.Module, keep: frozenset[str] = frozenset()) -> None:
+        self._module = module
+        saved = set(module.state_dict().keys())
+        state = {name: tensor for name, tensor in _state(module) if name in saved}
+        self._names = frozenset(state) - keep
+        self._local = frozenset(state) & keep
+        self.layout = Layout.of(
+            (name, NAME_OF[state[name].dtype], tuple(state[name].shape)) for name in sorted(self._names)
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The travelling tensors as they are now; a module may put new ones in the place of its buffers."""
+        found = {name: tensor.detach() for name, tensor in _state(self._module) if name in self._names}
+        for leaf in self.layout.leaves:
+            tensor = found.get(leaf.name)
+            if tensor is None or tuple(tensor.shape) != leaf.shape or NAME_OF.get(tensor.dtype) != leaf.dtype:
+                raise LearnerFailed(
+                    f"{leaf.name} was {leaf.dtype}{list(leaf.shape)} when the model was built and has changed since",
+                    code="learner.model",
+                    hint="tensors that travel keep their shape and type; register others with persistent=False",
+                )
+        return found
+
+    def local(self) -> dict[str, Tensor]:
+        """Copies of the tensors that stay with this node."""
+        return {name: tensor.detach().clone() for name, tensor in _state(self._module) if name in self._local}
+
+    def restore_local(self, kept: Mapping[str, Tensor]) -> None:
+        """Put such copies back."""
+        for name, tensor in _state(self._module):
+            if name in kept:
+                tensor.detach().copy_(kept[name])
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The parameters that are trained, those that stay with this node included."""
+        return {name: p for name, p in self._module.named_parameters() if p.requires_grad}
+
+    def load(self, tree: Tree) -> None:
+        """Copy a tree into the module. Raises `InvalidPayload` when it is not of this layout."""
+        same_layout(self.layout, tree.layout)
+        unpack(tree, self.tensors())
+
+    def save(self) -> Tree:
+        """A copy of the module's weights."""
+        return pack(self.layout, self.tensors())
+
+
+def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:
+    """A tree of that layout, copied from tensors of any device; those that are missing become zero."""
+    if any(tensor.device.type != "cpu" for tensor in tensors.values()):
+        return Tree(layout, _packed_on_device(layout, tensors).cpu().numpy())
+    missing = [leaf for leaf in layout.leaves if leaf.name not in tensors]
+    buffer = np.zeros(layout.nbytes, np.uint8) if missing else np.empty(layout.nbytes, np.uint8)
+    for name, view in _views(layout, torch.from_numpy(buffer)).items():
+        if name in tensors:
+            view.copy_(tensors[name])
+    return Tree(layout, buffer)
+
+
+def _packed_on_device(layout: Layout, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The tree's bytes in one tensor on the device, so that one transfer brings them all."""
+    device = next(tensor.device for tensor in tensors.values() if tensor.device.type != "cpu")
+    flat = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
+    views = _views(layout, flat)
+    for name, tensor in tensors.items():
+        views[name].copy_(tensor)
+    return flat
+
+
+def unpack(tree: Tree, tensors: Mapping[str, Tensor]) -> None:
+    """Copy a tree into tensors of its shapes and types; what is not among them is passed over."""
+    if all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in tensors.values()):
+        # Through numpy and bytes: it takes read-only trees and trees that are read piece by piece from a file.
+        for leaf in tree.layout.leaves:
+            if leaf.elements and leaf.name in tensors:
+                tensors[leaf.name].reshape(-1).view(torch.uint8).numpy()[:] = tree.block(leaf.start, leaf.stop)
+        return
+    device = next(iter(tensors.values())).device
+    flat = torch.empty(tree.layout.nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    flat.numpy()[:] = tree.buffer
+    views = _views(tree.layout, flat.to(device, non_blocking=True))
+    for name, tensor in tensors.items():
+        tensor.copy_(views[name])
+
+
+def _views(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
+    """Each tensor of a layout as a view on its bytes; widest types come first, so every one is aligned."""
+    return {
+        leaf.name: flat[leaf.start : leaf.stop].view(TORCH_DTYPES[leaf.dtype]).view(leaf.shape)
+        for leaf in layout.leaves
+    }

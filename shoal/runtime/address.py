@@ -1,0 +1,103 @@
+"""The coordinator's address: read once, and refused where a credential would travel in the clear.
+
+    https://…                             always
+    http://127.0.0.1, ::1, localhost      always: nothing leaves the machine
+    http:// and only private addresses    always: 10/8, 172.16/12, 192.168/16, fc00::/7 and the like
+    http:// and a public address          only with `insecure`, and with a warning
+
+"Private" is what `ipaddress` calls so; a name is private when all its addresses are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from shoal.core.errors import NotAllowed, ShoalError, Unreachable
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address in parts. `path` has no slash at its end."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def url(self) -> str:
+        """The whole, in one form for all ways to write it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+    @property
+    def slug(self) -> str:
+        """A name for files about this coordinator."""
+        return re.sub(r"[^a-z0-9.-]+", "_", f"{self.host}_{self.port}{self.path}".lower()).strip("_")
+
+
+def parse(url: str) -> Address:
+    """The address that a person wrote. Raises `ShoalError` (`usage.address`) that says what is wrong with it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise _wrong(url, str(error)) from None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise _wrong(url, "it must begin with http:// or https:// and name a host")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise _wrong(parts.hostname, "it must hold no user, password, query or fragment")
+    return Address(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], parts.path.rstrip("/"))
+
+
+def _wrong(shown: str, why: str) -> ShoalError:
+    return ShoalError(f"{shown!r} is no address: {why}", code="usage.address", hint="for example http://127.0.0.1:8080")
+
+
+def is_loopback(address: Address) -> bool:
+    """Whether the address is this machine, by the way it is written."""
+    if address.host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return False
+
+
+def check(address: Address, *, insecure: bool) -> str:
+    """A warning to show, or nothing. Raises `NotAllowed` (`http.insecure`) for plain http to a public address.
+
+    Raises `Unreachable` when the host's name is not known; looking that up is all that this does on the network.
+    """
+    if address.scheme == "https" or is_loopback(address):
+        return ""
+    public = [ip for ip in lookup(address) if not ip.is_private]
+    if not public:
+        return ""
+    if not insecure:
+        raise NotAllowed(
+            f"plain http to the public address {public[0]} would send models and credentials in the clear",
+            code="http.insecure",
+            hint="use https, or a private network; `insecure` allows it where nothing else can be had",
+        )
+    return f"models and credentials travel in the clear to the public address {public[0]}"
+
+
+def lookup(address: Address) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The host's addresses. Raises `Unreachable` when its name is not known."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Unreachable(
+            f"host {address.host!r} is not known: {error.strerror or error}",
+            code="network.name",
+            hint="check the address and the name service",
+        ) from None
+    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]

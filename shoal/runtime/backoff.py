@@ -1,0 +1,73 @@
+"""Trying again: with growing, jittered pauses, as long as the other side asks for where it does, or not at all.
+
+Full jitter (each pause is uniform between nothing and the bound) spreads a thousand nodes that lost the same
+coordinator. The loop itself is stamina's, whose log entries say what is tried again, why and when.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import stamina
+
+from shoal.core.errors import Unreachable
+from shoal.runtime.threads import in_thread
+
+T = TypeVar("T")
+
+RETRY_AFTER_S_MAX = 300.0
+"""The longest pause that another side can ask for."""
+
+LASTING = {"tls.untrusted", "tls.failed"}
+"""Ways of not being reached that time does not heal."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Pauses between tries: at most `first_s` before the second, doubling up to `most_s`; `give_up_s` 0: no end."""
+
+    first_s: float = 0.5
+    most_s: float = 30.0
+    give_up_s: float = 0.0
+
+    def pause_s(self, tried: int, error: Exception) -> float:
+        """Seconds to wait after so many tries, the last of which ended so."""
+        asked = min(getattr(error, "retry_after_s", None) or 0.0, RETRY_AFTER_S_MAX)
+        bound = min(self.most_s, self.first_s * 2.0 ** min(tried - 1, 60))
+        return asked + random.uniform(0.0, bound)
+
+
+def passes(error: Exception) -> bool:
+    """Whether trying again may help. An error that carries `retry_after_s` was sent by somebody who says so."""
+    if getattr(error, "retry_after_s", None) is not None:
+        return True
+    return isinstance(error, Unreachable) and error.code not in LASTING
+
+
+def hook(backoff: Backoff) -> Callable[[Exception], bool | float]:
+    """stamina's hook: False to give up, or seconds to wait."""
+    tried = 0
+
+    def after(error: Exception) -> bool | float:
+        nonlocal tried
+        tried += 1
+        return backoff.pause_s(tried, error) if passes(error) else False
+
+    return after
+
+
+async def patiently(backoff: Backoff, call: Callable[[], T]) -> T:
+    """Make a blocking call in a thread until it succeeds, or fails for good."""
+    give_up_s = backoff.give_up_s or None
+    async for attempt in stamina.retry_context(on=hook(backoff), attempts=None, timeout=give_up_s):
+        with attempt:
+            return await in_thread(call)
+    raise AssertionError("stamina raises the last error or lets a try succeed")
+
+
+def tries(backoff: Backoff) -> Iterator[stamina.Attempt]:
+    """The same for code that blocks: `for attempt in tries(backoff): with attempt: …`."""
+    yield from stamina.retry_context(on=hook(backoff), attempts=None, timeout=backoff.give_up_s or None)

@@ -1,0 +1,105 @@
+"""The log of every role: sentences for people on a terminal, JSON Lines elsewhere, on standard error.
+
+    {"at": "2026-01-02T03:04:05.678Z", "level": "info", "event": "training", "role": "edge", "node": "a", "job": "x"}
+
+`role`, `node`, `job` and `round` are bound where they are known and stand on every line from there on. Credentials do
+not get out: whatever looks like one, or is called like one, is replaced before anything is written. What other
+libraries say through `logging` comes out in the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Literal, TextIO
+
+import structlog
+
+Form = Literal["auto", "console", "json"]
+
+HIDDEN = "[redacted]"
+_SECRET = re.compile(r"\bsh([ont])_[A-Za-z0-9_-]{4,}|(?i:\bbearer\s+)[^\s\"',;]+")
+_SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "secret"}
+_DEPTH_MAX = 6
+_QUIET = ("httpx", "httpcore", "asyncio", "urllib3")
+
+
+def configure(
+    role: str, *, level: str = "info", form: Form = "auto", stream: TextIO | None = None, **fields: str
+) -> None:
+    """Set the log of this process up; `fields` stand on every line. Calling it again replaces what was set."""
+    out = stream or sys.stderr
+    console = form == "console" or (form == "auto" and out.isatty())
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(role=role, **fields)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console, key="at"),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        tries_in_words,
+        redacted,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    end: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(console, out)]
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=end))
+    root = logging.getLogger()
+    for old in [one for one in root.handlers if getattr(one, "of_shoal", False)]:
+        root.removeHandler(old)
+    handler.of_shoal = True  # type: ignore[attr-defined]  # a mark of ours, to find it again
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _renderer(console: bool, out: TextIO) -> Any:
+    if not console:
+        return structlog.processors.JSONRenderer(sort_keys=False, ensure_ascii=False)
+    colors = out.isatty() and not os.environ.get("NO_COLOR")
+    return structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="at", pad_event_to=0, pad_level=False)
+
+
+def redact(text: str) -> str:
+    """The text without anything that looks like a credential."""
+    return _SECRET.sub(lambda found: f"sh{found[1]}_{HIDDEN}" if found[1] else f"Bearer {HIDDEN}", text)
+
+
+def redacted(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """structlog's processor: hide credentials, by what they are called and by how they look, however deep."""
+    return {name: _hidden(name, value, 0) for name, value in entry.items()}
+
+
+def _hidden(name: str, value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool | int | float) or name.startswith("_"):  # the last are structlog's own
+        return value
+    if value and name.lower().rpartition("_")[2] in _SECRET_NAMES:
+        return HIDDEN
+    if isinstance(value, Mapping) and depth < _DEPTH_MAX:
+        return {str(key): _hidden(str(key), inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth < _DEPTH_MAX:
+        return [_hidden("", inner, depth + 1) for inner in value]
+    return redact(str(value))
+
+
+def tries_in_words(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """structlog's processor: what stamina says of a try that failed, for people."""
+    if entry.get("event") != "stamina.retry_scheduled":
+        return entry
+    kept = {name: value for name, value in entry.items() if name not in _STAMINA}
+    why = re.sub(r"^\w+\((['\"])(.*)\1\)$", r"\2", str(entry.get("caused_by", "")))
+    pause_s = round(float(entry.get("wait_for", 0.0)), 1)
+    return {**kept, "event": f"trying again in {pause_s:g} s", "why": why, "tries": entry.get("retry_num", 0)}
+
+
+_STAMINA = {"callable", "args", "kwargs", "retry_num", "caused_by", "wait_for", "waited_so_far"}

@@ -1,0 +1,149 @@
+"""The node protocol over a `Link`: one method per request, frames in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from shoal import wire
+from shoal.core.errors import Cancelled, InvalidPayload, Refused
+from shoal.core.message import Ack, Fail, OrderId, Ref, Report
+from shoal.runtime.http import Link
+
+POLL_GRACE_S = 15.0
+"""Seconds that the answer to a long poll may be late."""
+FRAME_BYTES_MAX = 4 + wire.HEAD_BYTES_MAX + wire.INLINE_BYTES_MAX
+SMALL_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What a coordinator answers to a node's hello: how long it bears silence, and what it proposes."""
+
+    name: str
+    lease_s: float
+    beat_s: float
+    wait_s_max: float
+
+
+class NodeLink(Link):
+    """A node's connection. Only an answer with the protocol's header is the coordinator's word, so that a proxy's 404
+    or 403 neither discards a report nor ends the node."""
+
+    def enrol(self, token: str, name: str, info: Mapping[str, Any], key: str) -> tuple[str, str]:
+        """Turn a one-time token into (credential, name). The same `key` asks for the same answer again."""
+        body = {"token": token, "name": name, "info": dict(info), "protocols": list(wire.PROTOCOLS)}
+        answer = self.json("POST", "/api/v1/enrol", body=body, headers={"Idempotency-Key": key}, own=True)
+        with self._understood():
+            wire.negotiate([answer["protocol"]])
+            return str(answer["credential"]), str(answer["name"])
+
+    def hello(self, info: Mapping[str, Any]) -> Welcome:
+        """Say that this node's process has started."""
+        body = {"info": dict(info), "protocols": list(wire.PROTOCOLS)}
+        answer = self.json("POST", "/api/v1/hello", body=body, own=True)
+        with self._understood():
+            wire.negotiate([answer["protocol"]])
+            seconds = [float(answer[name]) for name in ("lease_s", "beat_s", "wait_s_max")]
+            return Welcome(str(answer["name"]), *seconds)
+
+    def job(self, job: str) -> dict[str, Any]:
+        """A job as its page shows it; `spec` is its plan."""
+        found = self.json("GET", f"/api/v1/jobs/{quote(job)}", own=True)
+        if not isinstance(found, dict):
+            raise self.foreign()
+        return found
+
+    def work(self, wait_s: float, held: Mapping[str, OrderId], jobs: tuple[str, ...] = ()) -> wire.Frame | None:
+        """What stands, when it differs from what is held; None when nothing came in time."""
+        params = [("wait_s", f"{wait_s:g}")]
+        params += [("held", f"{job}:{boot}.{n}") for job, (boot, n) in sorted(held.items())]
+        params += [("job", job) for job in jobs]
+        patience_s = wait_s + POLL_GRACE_S
+        with self.exchange("GET", "/api/v1/work", params=params, read_s=patience_s, own=True) as answer:
+            data = answer.read(FRAME_BYTES_MAX)  # even of an empty answer, for the connection to be used again
+            return None if answer.status == 204 else self._frame(data)
+
+    def report(self, job: str, said: Report, payload: bytes = b"") -> Ack:
+        """Send a report, its body inline where it is given. Raises `Refused` when it can never count."""
+        return self._say(job, "reports", wire.encode(wire.Frame(job, said, payload)), said.order)
+
+    def fail(self, job: str, said: Fail) -> Ack:
+        """Say that an order was not done."""
+        return self._say(job, "failures", wire.encode_head(job, said), said.order)
+
+    def beat(self, job: str, order: OrderId, progress: float) -> None:
+        """Say how far the work is."""
+        body = {"job": job, "order": f"{order[0]}.{order[1]}", "progress": round(progress, 4)}
+        self.json("POST", "/api/v1/beat", body=body, own=True)
+
+    def leave(self, read_s: float) -> None:
+        """Hand all orders back."""
+        self.json("POST", "/api/v1/leave", read_s=read_s, own=True)
+
+    def uploaded(self, job: str, ref: Ref) -> int:
+        """How many bytes of a body the coordinator has already."""
+        with self.exchange("HEAD", _body(job, ref), own=True, accept=404) as answer:
+            answer.read(0)
+            if answer.status != 404:
+                return ref.nbytes
+            said = answer.headers.get("upload-offset", "0")
+        return min(int(said), ref.nbytes) if said.isdecimal() else 0
+
+    def upload(
+        self, job: str, ref: Ref, source: wire.ByteSource, start: int = 0, cancelled: Callable[[], bool] = bool
+    ) -> None:
+        """Send a body from `start` on, reading it piece by piece. Raises `Cancelled` as soon as nobody wants it."""
+
+        def pieces() -> Iterator[bytes]:
+            for place in range(start, ref.nbytes, wire.PIECE_BYTES):
+                if cancelled():
+                    raise Cancelled("nobody wants this body any more")
+                piece = bytes(source[place : min(place + wire.PIECE_BYTES, ref.nbytes)])
+                self.traffic.count(up=len(piece))
+                yield piece
+
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(ref.nbytes - start)}
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{ref.nbytes - 1}/{ref.nbytes}"
+        with self.exchange("PUT", _body(job, ref), headers=headers, content=pieces(), own=True) as answer:
+            answer.read(SMALL_BYTES_MAX)
+
+    @contextmanager
+    def download(self, job: str, ref: Ref, start: int = 0) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """A body from `start` on, or from its beginning if the coordinator prefers: (where it begins, its pieces)."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        with self.exchange("GET", _body(job, ref), headers=headers, own=True) as answer:
+            begins = start if answer.status == 206 else 0
+            if begins and not answer.headers.get("content-range", "").startswith(f"bytes {begins}-"):
+                raise self.foreign()
+            yield begins, answer.pieces()
+
+    def _say(self, job: str, what: str, frame: bytes, order: OrderId) -> Ack:
+        path, headers = f"/api/v1/jobs/{quote(job)}/{what}", {"Content-Type": wire.MEDIA_TYPE}
+        with self.exchange("POST", path, headers=headers, content=frame, own=True) as answer:
+            said = self._frame(answer.read(FRAME_BYTES_MAX)).message
+        if not isinstance(said, Ack) or said.order != order:
+            raise self.foreign()
+        return said
+
+    def _frame(self, data: bytes) -> wire.Frame:
+        with self._understood():
+            return wire.decode(data)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """What cannot be read was garbled or cut off on its way: asking again may help. A foreign protocol stays."""
+        try:
+            yield
+        except (InvalidPayload, KeyError, TypeError, ValueError) as error:
+            raise self.foreign() from error
+        except Refused as error:
+            raise Refused(f"{self.address.url}: {error.message}", code=error.code, hint=error.hint) from error
+
+
+def _body(job: str, ref: Ref) -> str:
+    return f"/api/v1/jobs/{quote(job)}/bodies/{ref.digest}"

@@ -1,0 +1,106 @@
+"""Blocking calls beside the event loop, in daemon threads: one that hangs never keeps the process from ending.
+
+`in_thread` gives each call a thread of its own (links, small files). A `Lane` is one thread that lives on and makes its
+calls one after the other (training), so that what libraries keep per thread, such as OpenMP's pools, is made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class _Call:
+    """A call on its way through a thread, and the future that its caller awaits."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[object] = self._loop.create_future()
+        self._call, self._context = call, copy_context()
+
+    def run(self) -> None:
+        """In the thread: make the call, and hand its outcome to the loop."""
+        try:
+            result = self._context.run(self._call)
+        except BaseException as error:  # noqa: BLE001 - it is the caller's, who awaits it
+            self._deliver(self._fail, error)
+        else:
+            self._deliver(self._succeed, result)
+
+    def _deliver(self, settle: Callable[[T], None], value: T) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+            self._loop.call_soon_threadsafe(settle, value)
+
+    def _succeed(self, result: object) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, StopIteration | asyncio.CancelledError):  # a future takes these for something else
+            error = RuntimeError(f"{type(error).__name__} came out of a thread")
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Make a blocking call in a thread of its own and await it. Cancelling stops the waiting, not the call."""
+    made = _Call(call)
+    threading.Thread(target=made.run, name="shoal-call", daemon=True).start()
+    return await made.future  # type: ignore[return-value]  # the future is typed for any call
+
+
+class Lane:
+    """One daemon thread for blocking calls, made in the order in which they were asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._asked = self._made = 0  # each is counted by one thread alone
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Await a call's turn and its result. Cancelling stops the waiting; a call that was made is made to its end."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        made = _Call(call)
+        self._asked += 1
+        self._queue.put(made)
+        return await made.future  # type: ignore[return-value]  # the future is typed for any call
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is being made or waits for its turn."""
+        return self._asked > self._made
+
+    async def rest(self, patience_s: float) -> bool:
+        """Wait until all calls have been made, for so long at most; whether they have."""
+        if not self.busy:
+            return True
+        try:
+            await asyncio.wait_for(self.run(_nothing), patience_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let the thread end when it has made the calls that wait."""
+        self._queue.put(None)
+
+    def _work(self) -> None:
+        while (made := self._queue.get()) is not None:
+            # One that nobody awaits any more need not be begun.
+            if not made.future.cancelled():
+                made.run()
+            self._made += 1
+
+
+def _nothing() -> None:
+    """The call that a lane makes when it has made all others."""

@@ -1,0 +1,199 @@
+"""Settings of a person or a machine, found the same way by every command and every process.
+
+    an option of the command             shoal run --url http://host:8080 …
+    the environment                      SHOAL_CLIENT__URL=http://host:8080
+      a file that it names, for secrets  SHOAL_CLIENT__TOKEN_FILE=/run/secrets/token
+    one TOML file, the first of          --config FILE, $SHOAL_CONFIG, ./shoal.toml, $XDG_CONFIG_HOME/shoal/config.toml
+    defaults
+
+Higher lines win. A file has one table per section, and a section is flat:
+
+    [client]
+    url = "http://host:8080"
+
+An unknown section or key is an error with a suggestion, never ignored. A variable without `__` is left alone:
+Kubernetes, for one, sets `SHOAL_PORT` beside any service that is called shoal.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import new_class
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+from shoal.core.errors import ShoalError
+
+M = TypeVar("M", bound=BaseModel)
+
+PREFIX = "SHOAL_"
+SECTIONS = ("client", "coordinator", "data", "edge")
+"""All sections; who owns one defines its keys."""
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+Layer = dict[str, tuple[Any, str]]
+"""What one kind of source says: key -> (value, name of the source)."""
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "data"
+
+
+class ClientSettings(BaseModel):
+    """Section `client`: how the commands of an operator reach a coordinator."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(DEFAULT_URL, pattern=r"^https?://[^/\s]+(/.*)?$", description="address of the coordinator")
+    token: SecretStr = Field(SecretStr(""), description="operator token (sho_…), or that of a viewer")
+    ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")
+    insecure: bool = Field(False, description="accept any certificate: for trying out only")
+    timeout_s: float = Field(30.0, gt=0, le=3600, description="seconds to wait for an answer")
+
+
+class DataSettings(BaseModel):
+    """Section `data`: where data sets lie."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cache: Path = Field(default_factory=_cache, description="folder of downloaded data sets")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One setting: its value, and where that came from (`default`, a file, a variable or an option)."""
+
+    section: str
+    key: str
+    value: Any
+    source: str
+
+
+def load(model: type[M], section: str, *, config: Path | None = None, given: Mapping[str, Any] | None = None) -> M:
+    """The settings of a section. `given`: what the command line said; None there means not said.
+
+    Raises `ShoalError` (`config.…`) that names the source and the key.
+    """
+    return _resolve(model, section, config, given or {})[0]
+
+
+def origins(
+    model: type[BaseModel], section: str, *, config: Path | None = None, given: Mapping[str, Any] | None = None
+) -> list[Origin]:
+    """Where each value of a section comes from, in the order of the model's fields. Raises as `load`."""
+    settings, sources = _resolve(model, section, config, given or {})
+    return [
+        Origin(section, key, getattr(settings, key), sources.get(key, "default")) for key in type(settings).model_fields
+    ]
+
+
+def config_file(config: Path | None = None) -> Path | None:
+    """The file that is read, if any. Raises `ShoalError` when one is named that does not exist."""
+    named = config or (Path(found) if (found := os.environ.get(f"{PREFIX}CONFIG")) else None)
+    if named is not None:
+        if not named.is_file():
+            by = "--config" if config else f"{PREFIX}CONFIG"
+            raise ShoalError(f"no file {named}, named by {by}", code="config.missing", hint="check the path")
+        return named
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return next((path for path in (Path("shoal.toml"), home / "shoal" / "config.toml") if path.is_file()), None)
+
+
+def _resolve(model: type[M], section: str, config: Path | None, given: Mapping[str, Any]) -> tuple[M, dict[str, str]]:
+    """The settings, and the source of each value that is no default."""
+    assert section in SECTIONS, section
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for layer in (_file(model, section, config), _environment(model, section), _given(given)):
+        for key, (value, source) in layer.items():
+            values[key], sources[key] = value, source
+    try:
+        return model.model_validate(values), sources
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        where = sources.get(key, "settings")
+        raise ShoalError(f"{where}: {section}.{key}: {first['msg']}", code="config.invalid") from None
+
+
+def _given(given: Mapping[str, Any]) -> Layer:
+    return {key: (value, "command line") for key, value in given.items() if value is not None}
+
+
+def _file(model: type[BaseModel], section: str, config: Path | None) -> Layer:
+    path = config_file(config)
+    if path is None:
+        return {}
+    table = _read(path).get(section, {})
+    if not isinstance(table, dict):
+        raise ShoalError(f"{path}: {section} must be a table", code="config.invalid", hint=f"write [{section}]")
+    _known(table, model.model_fields, f"{path}: [{section}]")
+    return {key: (value, str(path)) for key, value in table.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file's tables, its sections checked."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ShoalError(f"{path}: {error}", code="config.unreadable") from None
+    _known(tables, SECTIONS, str(path))
+    return tables
+
+
+def _known(found: Iterable[str], known: Iterable[str], where: str, shown: str = "") -> None:
+    """Raise for the first key that nobody knows."""
+    names = sorted(known)
+    for key in found:
+        if key not in names:
+            close = get_close_matches(key, names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+            raise ShoalError(f"{where}: unknown key {shown or key!r}", code="config.unknown", hint=hint)
+
+
+def _environment(model: type[BaseModel], section: str) -> Layer:
+    """Values of variables, and of the files that variables name."""
+    prefix = f"{PREFIX}{section.upper()}__"
+    _known_variables(model, prefix)
+    # The parsing of lists, numbers and the like is pydantic-settings'; it wants a class of its own kind.
+    kind: Any = new_class("Environment", (BaseSettings, model))
+    found = EnvSettingsSource(kind, case_sensitive=False, env_prefix=prefix)()
+    layer = {key: (found[key], prefix + key.upper()) for key in model.model_fields if key in found}
+    for key, (name, text) in _secrets(model, prefix).items():
+        if key in layer:
+            raise ShoalError(f"both {layer[key][1]} and {name} are set", code="config.twice", hint="unset one of them")
+        layer[key] = (text, name)
+    return layer
+
+
+def _known_variables(model: type[BaseModel], prefix: str) -> None:
+    """Raise for a variable of an unknown section, or of an unknown key of this one."""
+    for name in os.environ:
+        section, nested, key = name.removeprefix(PREFIX).partition("__")
+        if not name.startswith(PREFIX) or not nested:
+            continue
+        _known([section.lower()], SECTIONS, "environment", name)
+        if name.startswith(prefix) and key.lower() not in model.model_fields:
+            _known([key.lower().removesuffix("_file")], model.model_fields, "environment", name)
+
+
+def _secrets(model: type[BaseModel], prefix: str) -> dict[str, tuple[str, str]]:
+    """(name of the variable, what stands in the file that it names) of each key that is set so."""
+    found = {}
+    for key in model.model_fields:
+        name = f"{prefix}{key.upper()}_FILE"
+        if name not in os.environ or f"{key}_file" in model.model_fields:  # that one is really called so
+            continue
+        try:
+            found[key] = (name, Path(os.environ[name]).read_text(encoding="utf-8").strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ShoalError(f"{name}: {error}", code="config.unreadable", hint="check the path") from None
+    return found

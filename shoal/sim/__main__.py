@@ -1,0 +1,48 @@
+"""Run seeds of the swarm, or one of them with its trace.
+
+python -m shoal.sim 1234 --trace        one run, told line by line
+python -m shoal.sim --count 5000        seeds 0 to 4999; the first that breaks ends it, and says how to repeat it
+python -m shoal.sim 70000 --count 1000  from another seed on
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from shoal.sim.swarm import Broken, draw, run_seed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return 0 when all went well, 1 when a run broke."""
+    parser = argparse.ArgumentParser(prog="python -m shoal.sim", description="Simulated runs with faults, by seed.")
+    parser.add_argument("seed", type=int, nargs="?", default=0, help="the first seed (0)")
+    parser.add_argument("--count", type=int, default=1, help="how many seeds (1)")
+    parser.add_argument("--trace", action="store_true", help="tell everything that happens")
+    given = parser.parse_args(arguments)
+    say = sys.stdout.write
+    seen: Counter[str] = Counter()
+    started = time.process_time()
+    try:
+        for seed in range(given.seed, given.seed + given.count):
+            if given.trace:
+                say(f"{draw(seed)}\n")
+            world = run_seed(seed, (lambda line: say(f"{line}\n")) if given.trace else None)
+            seen["events"] += len(world.coordinator.journal)
+            seen["coordinator crashes"] += world.coordinator.process - 1
+            seen["node crashes"] += sum(node.process - 1 for node in world.nodes.values())
+            seen["versions"] += world.coordinator.hub.version
+            seen["seconds simulated"] += round(world.clock.now)
+    except Broken as broken:
+        say(f"{broken}\n")
+        return 1
+    spent = time.process_time() - started
+    told = ", ".join(f"{count} {what}" for what, count in seen.items())
+    say(f"{given.count} runs, none broken; {told}; {given.count / max(spent, 1e-9):.0f} runs per CPU-second\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

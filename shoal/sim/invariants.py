@@ -1,0 +1,256 @@
+"""What must hold in every run, whatever goes wrong. Checked after every event.
+
+    once          no update counts in two versions, nor twice in one; no node counts twice in a version
+    kept          an update that was acknowledged as counted is in a closed version, or in the one being gathered
+    numbered      versions are consecutive, and begin with the initial model
+    sum           a version's model is the weighted mean of exactly the updates that it lists
+    order         an order's id names one order for ever; what is sent with it is what the algorithm wants sent
+    memory        private memory is replaced only after a counted acknowledgement, by the memory that belongs to the
+                  counted report; work starts from the memory of the node's last counted report
+    replay        snapshot and journal lead to the same effects and the same state as the first time
+
+That the schedule settles, that every body is there when it is needed, and that a run ends is seen where it is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from shoal.core.algorithm import Update
+from shoal.core.hub import Hub
+from shoal.core.machine import Effect, Event, Rejected, Result, Save, Send, Version, Work
+from shoal.core.message import Ack, Bodies, Message, Order, OrderId, Ref, Report
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree, digest, to_float
+from shoal.sim.watch import Watch
+
+Key = tuple[str, OrderId]
+"""A report is known by its node and its order."""
+
+TOLERANCE = 1e-6
+"""Between a model in float32 and the recomputed one, relative to the greater of 1 and the value."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: bool, what: str, *details: object) -> None:
+    """Raise `Violation` unless it holds. The details are put into the braces of `what` only then: this is called often."""
+    if not holds:
+        raise Violation(what.format(*details))
+
+
+class Checker(Watch):
+    """Holds what the outside has seen against what the hub says."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._history: list[Sequence[Effect]] = []
+        self._orders: dict[OrderId, Order] = {}
+        self._versions: list[Version] = []
+        self._closed: dict[Key, int] = {}  # version by report
+        self._acked: set[Key] = set()  # as counted, and in no closed version yet
+        self._at_crash: list[Any] = []
+        self._memories = Memories()
+
+    def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
+        """Every event of the journal, the first time and again."""
+        if index < len(self._history):
+            again = self._history[index] == effects
+            require(again, "replay: event {}, {}, has other effects than the first time", index, event)
+            return
+        require(index == len(self._history), "replay: event {} is fed before {}", index, len(self._history))
+        self._history.append(effects)
+        for effect in effects:
+            if isinstance(effect, Send):
+                if isinstance(effect.body, Order):
+                    self._check_order(effect.body, hub)
+                elif isinstance(effect.body, Ack) and effect.body.counted and isinstance(event, Report):
+                    self._memories.counted(event)
+            elif isinstance(effect, Save) and isinstance(effect.what, Version):
+                self._check_version(effect.what, hub)
+        if isinstance(event, Report) and hub.phase == "running":
+            self._check_round(hub)
+
+    def _check_order(self, order: Order, hub: Hub) -> None:
+        known = self._orders.setdefault(order.id, order)
+        require(known == order, "order: {} has the id of {}", order, known)
+        if known is order and hub.slots:
+            wanted = self._bodies.put(hub.algorithm.order(hub.slots, order.node, order.kind))
+            require(order.body == wanted, "order: {} does not carry what the algorithm wants sent", order)
+
+    def _check_round(self, hub: Hub) -> None:
+        nodes = [report.node for report in hub.reports]
+        require(len(set(nodes)) == len(nodes), "once: a node counts twice in one version: {}", nodes)
+        for report in hub.reports:
+            version = self._closed.get((report.node, report.order))
+            require(version is None, "once: {} has counted in version {} already", report, version)
+
+    def _check_version(self, version: Version, hub: Hub) -> None:
+        require(version.number == len(self._versions), "numbered: {} where {} is due", version, len(self._versions))
+        keys = [(node, order) for node, order, _, _ in version.reports]
+        require(len({node for node, _ in keys}) == len(keys), "once: a node counts twice in {}", version)
+        for key in keys:
+            require(key not in self._closed, "once: {} is in {}, and in an earlier version", key, version)
+            self._closed[key] = version.number
+        missing = self._acked - set(keys)
+        require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
+        self._acked.clear()
+        if self._versions:
+            self._check_sum(self._versions[-1], version, hub)
+        self._versions.append(version)
+
+    def _check_sum(self, before: Version, version: Version, hub: Hub) -> None:
+        """Fold the listed updates once more, from last to first, onto the version before."""
+        totals = Totals(hub.plan.sums)
+        for node, _, weight, name in reversed(version.reports):
+            slots = self._bodies.get(Ref(name, 0))
+            norm = max(largest(value) for value in slots.values())
+            totals = hub.algorithm.fold(totals, Update(node, before.number, weight, slots, norm), 1.0)
+        require(float(totals.weight) == version.weight, "sum: {} lists a weight of {}", version, totals.weight)
+        wanted = hub.algorithm.step(self._bodies.get(before.model), totals)
+        found = self._bodies.get(version.model)
+        apart = distance(wanted, found)
+        exact = hub.plan.sums == "fixed"
+        good = apart == 0 if exact else apart <= TOLERANCE
+        require(good, "sum: {} is {} away from the mean of what it lists", version, apart)
+
+    def sent(self, node: str, message: Message | Rejected, hub: Hub) -> None:
+        """Everything that leaves the coordinator."""
+        if not isinstance(message, Ack) or not message.counted or self._kind(message.order) != "train":
+            return
+        key = (node, message.order)
+        if key not in self._closed:
+            here = any((report.node, report.order) == key for report in hub.reports)
+            require(here, "kept: {} is acknowledged as counted, but it is in no version", key)
+            self._acked.add(key)
+
+    def _kind(self, order: OrderId) -> str:
+        require(order in self._orders, "order: {} is acknowledged, but it was never given", order)
+        return self._orders[order].kind
+
+    def crashed(self, hub: Hub) -> None:
+        """Remember what the next process must find."""
+        self._at_crash = everything(hub)
+
+    def restored(self, hub: Hub) -> None:
+        """The state is the one that was lost, to the last bit."""
+        if self._at_crash:
+            for before, after in zip(self._at_crash, everything(hub), strict=True):
+                require(before == after, "replay: the state was {}, and is now {}", before, after)
+        held = {(report.node, report.order) for report in hub.reports}
+        require(held >= self._acked, "kept: {} were acknowledged as counted, and are gone", self._acked - held)
+
+    def started(self, node: str, work: Work) -> None:
+        """A node begins an order."""
+        self._memories.started(node, work)
+
+    def worked(self, node: str, order: OrderId, result: Result) -> None:
+        """A node has a result."""
+        self._memories.worked(node, order, result)
+
+    def committed(self, node: str, memory: Ref) -> None:
+        """A node replaces its private memory."""
+        self._memories.committed(node, memory)
+
+    def fell(self, node: str, memory: Ref | None, spared: bool) -> None:
+        """A node's process died."""
+        if not spared:
+            self._memories.forgot(node, memory)
+
+
+class Memories:
+    """What each node's private memory must be."""
+
+    def __init__(self) -> None:
+        self._now: dict[str, Ref | None] = {}
+        self._made: dict[Key, dict[str, Ref | None]] = {}  # memory, by the digest of the update made with it
+        self._counted: dict[str, Key] = {}  # each node's last counted report
+        self._lost: set[Key] = set()  # made, but no longer on the node's disk
+
+    def worked(self, node: str, order: OrderId, result: Result) -> None:
+        """These belong together: an update, and the memory after it."""
+        made = self._made.setdefault((node, order), {})
+        made[result.body.digest if result.body else ""] = result.memory
+        self._lost.discard((node, order))
+
+    def counted(self, report: Report) -> None:
+        """From now on the memory of this report is the right one, if the node still has it."""
+        key = (report.node, report.order)
+        if key == self._counted.get(report.node):
+            return
+        self._counted[report.node] = key
+        memory = self._made[key][report.body.digest if report.body else ""]
+        if memory is not None and key not in self._lost:
+            self._now[report.node] = memory
+
+    def started(self, node: str, work: Work) -> None:
+        """Work begins from the right memory."""
+        right = self._now.get(node)
+        require(work.memory == right, "memory: {} starts from it instead of {}", work, right)
+
+    def committed(self, node: str, memory: Ref) -> None:
+        """Only what belongs to the last counted report."""
+        key = self._counted.get(node)
+        made = self._made[key].values() if key else ()
+        require(
+            memory in made, "memory: {} commits {}, which does not belong to its last report, {}", node, memory, key
+        )
+        self._now[node] = memory
+
+    def forgot(self, node: str, memory: Ref | None) -> None:
+        """Nothing can be asked of a node whose disk is gone but that it goes on from what is left."""
+        self._now[node] = memory
+        self._lost |= {key for key in self._made if key[0] == node}
+
+
+def largest(value: Tree | float) -> float:
+    """The greatest magnitude of a slot's numbers."""
+    if not isinstance(value, Tree):
+        return abs(value)
+    parts = [to_float(value.block(s.start, s.stop), s.dtype) for s in value.layout.segments if s.is_float]
+    return max((float(np.abs(part).max()) for part in parts), default=0.0)
+
+
+def distance(a: Slots, b: Slots) -> float:
+    """The greatest relative difference between two sets of slots; infinite when they are not alike."""
+    if a.keys() != b.keys():
+        return np.inf
+    worst = 0.0
+    for name, left in a.items():
+        right = b[name]
+        if isinstance(left, Tree) and isinstance(right, Tree):
+            if left.layout != right.layout:
+                return np.inf
+            for segment in left.layout.segments:
+                x, y = left.block(segment.start, segment.stop), right.block(segment.start, segment.stop)
+                if segment.is_float:
+                    p, q = to_float(x, segment.dtype), to_float(y, segment.dtype)
+                    worst = max(worst, float(np.max(np.abs(p - q) / np.maximum(1.0, np.abs(p)))))
+                elif not np.array_equal(x, y):
+                    return np.inf
+        elif isinstance(left, Tree) or isinstance(right, Tree):
+            return np.inf
+        else:
+            worst = max(worst, abs(left - right) / max(1.0, abs(left)))
+    return worst
+
+
+def everything(hub: Hub) -> list[Any]:
+    """All that a hub knows, to the last bit, in a form that can be compared."""
+    totals = deepcopy(hub.totals)
+    gathered = {name: digest(totals.mean(name)) for name in sorted(totals.trees)} if totals.weight else {}
+    return [
+        json.dumps(hub.state(), sort_keys=True),
+        (hub.opened, hub.population, sorted(hub.asked), sorted(hub.failed)),
+        list(hub.reports),
+        (totals.weight, dict(totals.numbers), gathered),
+        {version: means.values() for version, means in hub.means.items()},
+        {name: digest(value) if isinstance(value, Tree) else value for name, value in hub.slots.items()},
+    ]

@@ -1,0 +1,193 @@
+"""Many small runs, each drawn from its seed: other nodes, another job, other faults.
+
+A run that breaks an invariant, or does not end, raises `Broken` with the one command that repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import LearnerFailed, ShoalError
+from shoal.core.hub import Plan
+from shoal.core.machine import Result
+from shoal.core.message import Bodies, Order, Ref
+from shoal.schedules.rounds import Rounds
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.coordinator import Timing
+from shoal.sim.faults import Cut, Faults
+from shoal.sim.invariants import Checker, Violation
+from shoal.sim.toys import Ledger, ToyLearner, toy_tree
+from shoal.sim.trace import Tracer
+from shoal.sim.work import perform
+from shoal.sim.world import Act, Setup, World
+
+GRACE_S = 600.0
+"""After the faults have ended a run has this long, and `VERSION_S` for each version, to end."""
+
+VERSION_S = 120.0
+
+
+class Broken(AssertionError):
+    """A run went wrong. The message says how to repeat it."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run: a job and its faults, what people do meanwhile, and how the nodes behave."""
+
+    setup: Setup
+    acts: tuple[Act, ...]
+    late: frozenset[str]
+    """Nodes that are not there at the beginning."""
+    pace_s: dict[str, float]
+    """How long each node works on an order, about."""
+    failing: float
+    """The chance that an order fails on its node, while there are faults."""
+    poison: float
+    """The chance that an update is not finite, while there are faults."""
+
+
+def draw(seed: int) -> Scenario:
+    """The run of that seed."""
+    rng = Random(seed)
+    count = min(rng.randint(1, 8), rng.randint(1, 8))
+    nodes = tuple(f"n{number}" for number in range(1, count + 1))
+    faults = draw_faults(rng, nodes)
+    late = frozenset(node for node in nodes if rng.random() < 0.15)
+    setup = Setup(
+        plan=Plan(
+            versions=min(rng.randint(1, 6), rng.randint(1, 6)),
+            seed=seed,
+            sums=rng.choice(("float64", "fixed")),
+            patience_s=rng.choice((10.0, 30.0, 60.0)),
+        ),
+        algorithm=rng.choice((Algorithm(), Ledger())),
+        schedule=draw_schedule(rng, count),
+        nodes=nodes,
+        faults=faults,
+        timing=Timing(
+            lease_s=rng.choice((12.0, 18.0)),
+            sync_s=rng.choice((0.0, 0.0, 0.005, 0.5)),
+            down_s=rng.choice((0.5, 3.0, 10.0)),
+            jump_s=rng.choice((0.0, 0.0, 60.0, 3600.0)),
+        ),
+        beat_s=rng.choice((5.0, 8.0)),
+        seed=rng.getrandbits(32),
+    )
+    return Scenario(
+        setup,
+        draw_acts(rng, nodes, late, faults.until_s),
+        late,
+        {node: rng.choice((0.3, 1.0, 2.0, 8.0)) for node in nodes},
+        failing=rng.choice((0.0, 0.0, 0.05, 0.3)),
+        poison=rng.choice((0.0, 0.0, 0.0, 0.1)),
+    )
+
+
+def draw_schedule(rng: Random, count: int) -> Rounds:
+    """Rounds that so many nodes can fill."""
+    quorum = rng.randint(1, min(3, count))
+    cohort = rng.choice((0, 0, rng.randint(quorum, max(quorum, count + 1))))
+    return Rounds(
+        cohort=cohort,
+        fraction=rng.choice((1.0, 1.0, 0.5, 0.1)),
+        over=rng.choice((0, 0, 1, 2)),
+        deadline_s=rng.choice((0.0, 5.0, 8.3, 20.0, 0.7)),
+        quorum=quorum,
+        min_nodes=rng.randint(1, count),
+    )
+
+
+def draw_faults(rng: Random, nodes: tuple[str, ...]) -> Faults:
+    """Anything from a quiet network to a bad one."""
+    until = rng.choice((3.0, 8.0, 15.0, 30.0))
+    cuts = []
+    for node in nodes:
+        if rng.random() < 0.2:
+            start = rng.random() * until
+            cuts.append(Cut(node, start, start + rng.choice((2.0, 8.0, 20.0)), rng.choice(("up", "down", "both"))))
+    return Faults(
+        until_s=until,
+        delay_s=rng.choice((0.0, 0.02, 0.3, 2.0)),
+        loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
+        duplicate=rng.choice((0.0, 0.05, 0.3)),
+        cuts=tuple(cuts),
+        hub_crashes=rng.choice((0, 1, 2, 4)),
+        node_crashes=rng.choice((0, 0, 1, 2)),
+        keep=rng.choice((1.0, 0.5, 0.0)),
+    )
+
+
+def draw_acts(rng: Random, nodes: tuple[str, ...], late: frozenset[str], until_s: float) -> tuple[Act, ...]:
+    """Joins and leaves, a pause, a stop."""
+    acts = [Act(rng.random() * until_s, "start", node) for node in nodes if node in late]
+    for node in nodes:
+        if rng.random() < 0.15:
+            start = rng.random() * until_s
+            acts.append(Act(start, "leave", node))
+            acts.append(Act(start + rng.choice((0.05, 1.0, 10.0)), "start", node))
+    if rng.random() < 0.15:
+        start = rng.random() * until_s
+        acts += [Act(start, "pause"), Act(start + rng.choice((1.0, 10.0)), "resume")]
+    if rng.random() < 0.1:
+        acts.append(Act(rng.random() * until_s, rng.choice(("stop now", "stop round"))))
+    return tuple(acts)
+
+
+class Nodes:
+    """All nodes' work: toys that may fail."""
+
+    def __init__(self, scenario: Scenario, bodies: Bodies, rng: Random) -> None:
+        self._scenario, self._bodies, self._rng = scenario, bodies, rng
+        self._learners = {name: ToyLearner(number) for number, name in enumerate(scenario.setup.nodes, 1)}
+        self.healthy = False
+
+    def pace(self, node: str, order: Order) -> float:
+        """About the node's own pace; half of all orders take that long exactly, so that ends coincide."""
+        return self._scenario.pace_s[node] * self._rng.choice((1.0, 1.0, 0.7, 1.6))
+
+    def perform(self, node: str, order: Order, memory: Ref | None) -> Result:
+        """Do it, unless this is one of those that go wrong."""
+        chance = 1.0 if self.healthy else self._rng.random()
+        if chance < self._scenario.failing:
+            raise LearnerFailed("no luck")
+        result = perform(self._scenario.setup.algorithm, self._learners[node], self._bodies, order, memory)
+        if chance < self._scenario.failing + self._scenario.poison and result.body is not None:
+            slots = self._bodies.get(result.body)
+            return Result(result.weight, self._bodies.put({**slots, "model": toy_tree((0.0, float("nan"), 0.0), 1)}))
+        return result
+
+
+def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
+    """Run it to its end under all invariants; `tell` takes a line for each thing that happens. Raises `Violation`."""
+    bodies, clock = MemoryBodies(), Clock()
+    nodes = Nodes(scenario, bodies, Random(scenario.setup.seed + 1))
+    watch = Tracer(bodies, tell, lambda: clock.now) if tell is not None else Checker(bodies)
+    world = World(scenario.setup, nodes.perform, nodes.pace, clock=clock, bodies=bodies, watch=watch)
+    world.start(scenario.late)
+    for act in scenario.acts:
+        world.act(act)
+    until = scenario.setup.faults.until_s
+    over = world.run(until)
+    nodes.healthy = True
+    over = over or world.run(until + GRACE_S + VERSION_S * scenario.setup.plan.versions)
+    hub = world.coordinator.hub
+    if not over:
+        raise Violation(f"ends: at {world.clock.now:.0f} s the job is {hub.phase} at version {hub.version}")
+    if hub.phase == "done" and hub.version != scenario.setup.plan.versions:
+        raise Violation(f"numbered: done at version {hub.version} of {scenario.setup.plan.versions}")
+    return world
+
+
+def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> World:
+    """The run of that seed. Raises `Broken`."""
+    try:
+        return run(draw(seed), tell)
+    except (AssertionError, ShoalError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise Broken(
+            f"seed {seed}: {type(error).__name__}: {error}\nrepeat it: python -m shoal.sim {seed} --trace"
+        ) from error

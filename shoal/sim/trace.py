@@ -1,0 +1,109 @@
+"""A run in words: one line for each thing that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+
+from shoal.core.hub import Hub
+from shoal.core.machine import Effect, Event, Note, Rejected, Result, Save, Send, Work
+from shoal.core.message import Bodies, Message, OrderId, Ref
+from shoal.sim.invariants import Checker
+from shoal.sim.watch import Direction
+
+DIGITS = 8
+"""Of a hash, shown."""
+
+
+def shown(thing: object) -> str:
+    """A message, event or effect, short: fields that say nothing are left out."""
+    if isinstance(thing, Ref):
+        return thing.digest[:DIGITS]
+    if isinstance(thing, float):
+        return f"{thing:.6g}"
+    if isinstance(thing, tuple) and len(thing) == 2 and all(isinstance(part, int) for part in thing):
+        return f"{thing[0]}.{thing[1]}"
+    if isinstance(thing, list | tuple):
+        return "[" + ", ".join(shown(part) for part in thing) + "]"
+    if isinstance(thing, dict):
+        return "{" + ", ".join(f"{name} {shown(value)}" for name, value in thing.items()) + "}"
+    if isinstance(thing, Send):
+        return f"-> {thing.to}: {shown(thing.body)}"
+    if isinstance(thing, Note):
+        return f"{thing.kind}: {thing.text}"
+    if isinstance(thing, Save):
+        return f"Save {shown(thing.what)}"
+    if is_dataclass(thing):
+        values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
+        told = [f"{name}={shown(value)}" for name, value in values if value not in (None, "", {}, ())]
+        return " ".join((type(thing).__name__, *told))
+    return str(thing)
+
+
+class Tracer(Checker):
+    """A checker that tells what it sees, before it judges. `now` gives the virtual time."""
+
+    def __init__(self, bodies: Bodies, tell: Callable[[str], None], now: Callable[[], float]) -> None:
+        super().__init__(bodies)
+        self._tell, self._now = tell, now
+        self._fed = 0
+
+    def _line(self, who: str, text: str) -> None:
+        self._tell(f"{self._now():9.3f} {who:>4}  {text}")
+
+    def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
+        """An event of the journal and what follows from it; only its number when it is fed again."""
+        if index < self._fed:
+            self._line("hub", f"#{index} again")
+        else:
+            self._fed += 1
+            self._line("hub", f"#{index} at {now:.3f}: {shown(event)}")
+            for effect in effects:
+                self._tell(f"{'':17}{shown(effect)}")
+        super().fed(index, event, now, effects, hub)
+
+    def crashed(self, hub: Hub) -> None:
+        """The coordinator dies."""
+        self._line("hub", f"DIES in phase {hub.phase}, version {hub.version}, with {len(hub.reports)} reports gathered")
+        super().crashed(hub)
+
+    def restored(self, hub: Hub) -> None:
+        """The coordinator is back."""
+        self._line(
+            "hub", f"starts in phase {hub.phase}, version {hub.version}, with {len(hub.reports)} reports gathered"
+        )
+        super().restored(hub)
+
+    def rose(self, node: str) -> None:
+        """A node's process starts."""
+        self._line(node, "starts")
+
+    def fell(self, node: str, memory: Ref | None, spared: bool) -> None:
+        """A node's process dies."""
+        self._line(node, "DIES" if spared else f"DIES, and its disk is left with memory {shown(memory)}")
+        super().fell(node, memory, spared)
+
+    def started(self, node: str, work: Work) -> None:
+        """A node begins an order."""
+        self._line(node, shown(work))
+        super().started(node, work)
+
+    def worked(self, node: str, order: OrderId, result: Result) -> None:
+        """A node has a result."""
+        self._line(node, f"order {shown(order)}: {shown(result)}")
+        super().worked(node, order, result)
+
+    def committed(self, node: str, memory: Ref) -> None:
+        """A node replaces its private memory."""
+        self._line(node, f"keeps memory {shown(memory)}")
+        super().committed(node, memory)
+
+    def travels(self, node: str, direction: Direction, message: Message | Rejected) -> None:
+        """A message sets out."""
+        self._line(
+            node if direction == "up" else "hub", f"sends{'' if direction == 'up' else f' {node}'} {shown(message)}"
+        )
+
+    def vanished(self, node: str, direction: Direction, message: Message | Rejected) -> None:
+        """A message is lost."""
+        self._line(node if direction == "up" else "hub", f"  lost: {type(message).__name__}")

@@ -1,0 +1,173 @@
+"""A coordinator, its nodes, and everything between them, on one virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Literal
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.hub import Hub, Plan
+from shoal.core.machine import Event, Rejected
+from shoal.core.message import Message, Order, Pause, Resume, Stop
+from shoal.core.schedule import Schedule
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.coordinator import Coordinator, Timing
+from shoal.sim.faults import Fate, Faults, Network
+from shoal.sim.node import Node, Perform
+from shoal.sim.watch import Watch
+
+RETRY_S = 1.0
+"""An operator whose request nobody heard tries again after so long."""
+
+CARE_S = 10.0
+"""How often, once the faults have ended, somebody looks for nodes that need a new process."""
+
+Pace = Callable[[str, Order], float]
+"""`(node, order) -> seconds` that the work takes."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that people do, at a time in seconds."""
+
+    at: float
+    what: Literal["start", "leave", "pause", "resume", "stop now", "stop round"]
+    node: str = ""
+    """Who starts or leaves."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A job, who takes part, and what goes wrong."""
+
+    plan: Plan
+    algorithm: Algorithm
+    schedule: Schedule
+    nodes: tuple[str, ...]
+    faults: Faults = field(default_factory=Faults)
+    timing: Timing = field(default_factory=Timing)
+    beat_s: float = 5.0
+    seed: int = 0
+    """Source of delays and faults; the job has a seed of its own."""
+
+
+class World:
+    """`perform` does the nodes' work; `pace` says how long that takes."""
+
+    def __init__(
+        self, setup: Setup, perform: Perform, pace: Pace, *, clock: Clock, bodies: MemoryBodies, watch: Watch
+    ) -> None:
+        self.setup, self.clock, self.bodies = setup, clock, bodies
+        rng, faults = Random(setup.seed), setup.faults
+        self.network = Network(self.clock, faults, rng, watch)
+        self.coordinator = Coordinator(
+            self.clock,
+            self._make_hub,
+            bodies,
+            self._down,
+            watch=watch,
+            fate=Fate(self.clock, rng, faults.hub_crashes, faults),
+            timing=setup.timing,
+        )
+        self.nodes = {
+            name: Node(
+                name,
+                self.clock,
+                partial(self.network.send, name, "up", deliver=self.coordinator.receive),
+                perform,
+                partial(pace, name),
+                watch=watch,
+                fate=Fate(self.clock, rng, faults.node_crashes, faults),
+                beat_s=setup.beat_s,
+            )
+            for name in setup.nodes
+        }
+        self.away: set[str] = set()
+
+    def _make_hub(self, state: dict[str, Any] | None) -> Hub:
+        setup = self.setup
+        if state is None:
+            return Hub(setup.plan, setup.algorithm, setup.schedule, self.bodies)
+        return Hub.restore(setup.plan, setup.algorithm, setup.schedule, self.bodies, state)
+
+    def _down(self, to: str, message: Message | Rejected) -> None:
+        """To the process that runs on that node now; where none runs, to nobody."""
+        node = self.nodes.get(to)
+        if node is not None and node.up:
+            self.network.send(to, "down", message, partial(node.receive, node.process))
+
+    # People
+
+    def act(self, act: Act) -> None:
+        """Let somebody do something at its time."""
+        self.clock.at(act.at, self._do, act)
+
+    def _do(self, act: Act) -> None:
+        if act.what == "start":
+            self.away.discard(act.node)
+            self.nodes[act.node].start()
+        elif act.what == "leave":
+            self.away.add(act.node)
+            self.nodes[act.node].leave()
+        elif act.what == "pause":
+            self._ask(Pause())
+        elif act.what == "resume":
+            self._ask(Resume())
+        else:
+            self._ask(Stop(when="now" if act.what == "stop now" else "round"))
+
+    def _ask(self, request: Event) -> None:
+        if not self.coordinator.submit(request):
+            self.clock.after(RETRY_S, self._ask, request)
+
+    def _care(self) -> None:
+        """Resume, start what is down, and start anew what the hub has given up on."""
+        if self.coordinator.hub.paused_at is not None:
+            self._ask(Resume())
+        for name, node in self.nodes.items():
+            member = self.coordinator.hub.roster.get(name)
+            if member is not None and member.suspended and node.up:
+                node.restart()
+            elif name not in self.away:
+                node.start()
+        if not self.over():
+            self.clock.after(CARE_S, self._care)
+
+    # Running
+
+    def start(self, late: frozenset[str] = frozenset()) -> None:
+        """Start the coordinator and all nodes but these."""
+        self.coordinator.start()
+        for name, node in self.nodes.items():
+            if name not in late:
+                self.clock.after(0.0, node.start)
+        self.clock.at(self.setup.faults.until_s, self._care)
+
+    def over(self) -> bool:
+        """Whether the job has ended and every node knows."""
+        return self.coordinator.ended and not any(node.up for node in self.nodes.values())
+
+    def run(self, limit_s: float) -> bool:
+        """Let things happen until it is over; False when it is not by then."""
+        clock, coordinator = self.clock, self.coordinator
+        snapshot = coordinator.snapshot
+        while clock.now < limit_s and clock.step():
+            if coordinator.snapshot is not snapshot:
+                snapshot = coordinator.snapshot
+                self._sweep()
+            if coordinator.ended and self.over():
+                return True
+        return False
+
+    def _sweep(self) -> None:
+        """Drop the bodies that nothing names any more."""
+        refs = self.coordinator.names()
+        for node in self.nodes.values():
+            refs += node.names()
+        for message in self.network.flying.values():
+            refs.append(getattr(message, "body", None))
+        self.bodies.keep_only(refs)

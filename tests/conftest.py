@@ -1,0 +1,48 @@
+"""What holds for every test: no skips where everything is there, one thread for torch, a clean environment."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+# With SHOAL_REQUIRE_ALL=1 (.ci/run sets it) a test that would skip for want of a part fails instead.
+REQUIRE_ALL = os.environ.pop("SHOAL_REQUIRE_ALL", "") not in {"", "0"}
+
+# The suite runs in several processes; a torch that starts a thread for each core in each of them only gets slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A person's own settings must not steer the tests.
+for name in [name for name in os.environ if name.startswith("SHOAL_")]:
+    del os.environ[name]
+
+# Reproducible by default; `--hypothesis-profile=explore` looks for new examples. A shared machine meets no deadline.
+settings.register_profile("shoal", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("explore", parent=settings.get_profile("shoal"), derandomize=False)
+settings.load_profile("shoal")
+
+
+def forbidden_skip(longrepr: object) -> str:
+    """The message of a test that may not skip; pytest's longrepr of a skip is (file, line, reason)."""
+    reason = longrepr[2] if isinstance(longrepr, tuple) else longrepr
+    return f"{reason}: skipping counts as a failure under SHOAL_REQUIRE_ALL=1; install what is missing"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where nothing may be missing; an expected failure stays one."""
+    report = yield
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = forbidden_skip(report.longrepr)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole file that skips itself (`pytest.importorskip`)."""
+    report = yield
+    if REQUIRE_ALL and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = forbidden_skip(report.longrepr)
+    return report

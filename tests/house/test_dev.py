@@ -1,0 +1,123 @@
+"""dev.py is the first thing a stranger runs: what it says when something is wrong must be right."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dev
+from tests.house.sources import ROOT, plant
+
+SAYS = [sys.executable, "-c", "print('what it said')"]
+FAILS = [sys.executable, "-c", "print('what went wrong'); raise SystemExit(3)"]
+
+
+def make(*targets: str) -> str:
+    """The commands that make would run."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    command = ["make", "--dry-run", "--always-make", *targets, "PYTHON=python3"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_command_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        dev.main(["--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert {line.split()[0] for line in said.splitlines() if line.startswith("  ")} >= set(dev.COMMANDS)
+
+
+def test_unknown_commands_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        dev.main(["swim"])
+    assert end.value.code == 2
+    assert "'swim'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "clean"])
+def test_make_hands_its_arguments_on(target: str) -> None:
+    expected = f"python3 dev.py {target}" + ("" if target in {"check", "clean"} else " -- -k 'a b'")
+    assert make(target, "ARGS=-k 'a b'").strip() == expected
+
+
+def test_make_alone_explains() -> None:
+    assert make().strip() == "python3 dev.py --help"
+
+
+def test_an_old_python_looks_for_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    monkeypatch.setattr(dev.shutil, "which", {"python3.12": "broken", "python3.11": sys.executable}.get)
+    assert dev.newest_python() == sys.executable  # a command that doesn't run is passed over
+
+
+def test_an_old_python_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    monkeypatch.setattr(dev.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer; this is 3\.9") as end:
+        dev.newest_python()
+    assert "python3.12 dev.py" in str(end.value)
+
+
+def test_a_long_command_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    dev.quietly("working", SAYS)
+    said = capfd.readouterr()
+    assert "working … 0 s" in said.out
+    assert "what it said" not in said.out + said.err
+
+
+def test_a_failed_command_says_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="working: failed with exit code 3"):
+        dev.quietly("working", FAILS)
+    assert "what went wrong" in capfd.readouterr().err
+
+
+def test_checks_fail_if_one_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dev.side_by_side([dev.Step("good", SAYS)])
+    assert not dev.side_by_side([dev.Step("bad", FAILS), dev.Step("good", SAYS)])
+    said = capsys.readouterr().out
+    assert "FAILED bad" in said
+    assert "what went wrong" in said
+    assert "what it said" not in said  # only failures are worth reading
+
+
+def test_an_installed_tree_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    plant(tmp_path, {"pyproject.toml": "a", ".venv/python": ""})
+    for name, value in {"ROOT": tmp_path, "PYTHON": tmp_path / ".venv" / "python"}.items():
+        monkeypatch.setattr(dev, name, value)
+    monkeypatch.setattr(dev, "STAMP", tmp_path / ".venv" / "stamp")
+    monkeypatch.setattr(dev, "quietly", lambda what, command: made.append(what.split()[0]))
+    assert dev.install([]) == dev.install([]) == 0
+    assert made == ["making", "installing"]
+    plant(tmp_path, {"pyproject.toml": "b"})
+    monkeypatch.setattr(dev, "version_of", lambda python: dev.OLDEST)
+    dev.install([])
+    assert made == ["making", "installing", "installing"]
+
+
+def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"shoal/tree.py": "", "dashboard/src/app.ts": "", "data/digits": ""}
+    made = (
+        ".venv/x",
+        "dist/x",
+        "dashboard/static/x",
+        "dashboard/node_modules/x",
+        "shoal/__pycache__/x",
+        ".mypy_cache/x",
+    )
+    plant(tmp_path, kept | dict.fromkeys(made, ""))
+    monkeypatch.setattr(dev, "ROOT", tmp_path)
+    monkeypatch.setattr(dev, "VENV", tmp_path / ".venv")
+    assert dev.clean([]) == 0
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no exec")
+def test_a_command_takes_its_place() -> None:
+    code = "import dev, sys; dev.become([sys.executable, '-c', 'raise SystemExit(4)'])"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 4

@@ -1,0 +1,52 @@
+"""Rounds of an algorithm over learners in this process, with nothing in between."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from shoal.core.algorithm import Algorithm, Task, Update
+from shoal.core.learner import Learner
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree, norm
+from shoal.learn import TorchLearner, digits
+
+
+def versions(
+    algorithm: Algorithm, model: Tree, learners: Sequence[Learner], fraction: float = 1.0, seed: int = 0
+) -> Iterator[Slots]:
+    """The slots after each round, for ever; each round asks a random fraction of the learners."""
+    rng = np.random.default_rng(seed)
+    slots = algorithm.init(model)
+    while True:
+        totals = Totals()
+        asked = sorted(rng.choice(len(learners), max(1, round(fraction * len(learners))), replace=False))
+        for number in asked:
+            task = Task((0, 0), "train", 0, int(rng.integers(2**56)), algorithm.order(slots, str(number), "train"))
+            local = algorithm.local(learners[number], task, {})
+            assert local is not None
+            update = Update(str(number), 0, local.weight, local.slots, norm(local.slots["model"]))
+            totals = algorithm.fold(totals, update, algorithm.discount(0))
+        slots = algorithm.step(slots, totals)
+        yield slots
+
+
+def accuracies(
+    algorithm: Algorithm, learners: Sequence[Learner], judge: TorchLearner, fraction: float = 1.0, seed: int = 0
+) -> Iterator[float]:
+    """The judge's accuracy after each round."""
+    for slots in versions(algorithm, judge.init(seed), learners, fraction, seed):
+        judge.load(slots["model"])
+        yield judge.evaluate()["eval/accuracy"]
+
+
+def rounds_to(target: float, most: int, reached: Iterator[float]) -> int:
+    """How many rounds it took; `most` + 1 where that was not enough."""
+    for version, accuracy in enumerate(reached, 1):
+        if accuracy >= target or version > most:
+            return version
+    raise AssertionError("unreachable")
+
+
+def digit_learners(parts: int, split: str = "iid", seed: int = 0, model: str = "mlp") -> list[TorchLearner]:
+    """All of the digits but the held-out ones, divided; nobody keeps a test part."""
+    return [digits.learner(part, parts, split=split, seed=seed, model=model, test_share=0) for part in range(parts)]

@@ -1,0 +1,226 @@
+"""Data in every form: each example once per pass, in an order that only the seed decides."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import Budget
+from shoal.learn import TorchLearner
+from shoal.learn.batches import Options, cuts, moved, size_of, source_of, split, training_batches
+from shoal.learn.seeds import generator_of
+
+CPU = torch.device("cpu")
+X, Y = torch.arange(23.0).unsqueeze(1), torch.arange(23)
+
+
+class Pairs(Dataset[tuple[Tensor, Tensor]]):
+    def __len__(self) -> int:
+        return len(Y)
+
+    def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
+        return X[at], Y[at]
+
+
+class Noisy(Pairs):
+    """Draws from every generator that data pipelines use."""
+
+    def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
+        import random
+
+        noise = torch.rand(1) + np.random.rand() + random.random()  # noqa: NPY002
+        return X[at] + noise.float(), Y[at] % 2
+
+
+class Stream(IterableDataset[tuple[Tensor, Tensor]]):
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(list(zip(X, Y, strict=True)))
+
+
+class Sized(Stream):
+    def __len__(self) -> int:
+        return len(Y)
+
+
+FORMS = {
+    "tensors": (X, Y),
+    "arrays": (X.numpy(), Y.numpy()),
+    "tensor dataset": TensorDataset(X, Y),
+    "dataset": Pairs(),
+    "list": list(zip(X, Y, strict=True)),
+    "stream": Stream(),
+    "sized stream": Sized(),
+    "loader": DataLoader(Pairs(), batch_size=5, shuffle=True),
+    "loader of a stream": DataLoader(Stream(), batch_size=5),
+}
+SHUFFLED = ["tensors", "arrays", "tensor dataset", "dataset", "list"]
+
+
+def walked(data, budget: Budget, **options) -> list[tuple[list[int], float]]:
+    """(labels, fraction) of each batch."""
+    torch.manual_seed(0)  # the learner seeds torch's own generator as well
+    source = source_of(data, Options(CPU, **options))
+    return [(batch[1].tolist(), done) for batch, done in training_batches(source, budget, generator_of(budget.seed))]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_pass_takes_every_example_once(form: str) -> None:
+    batches = walked(FORMS[form], Budget(epochs=2, batch_size=5))
+    assert [len(labels) for labels, _ in batches] == [5, 5, 5, 5, 3] * 2
+    assert Counter(label for labels, _ in batches for label in labels) == dict.fromkeys(range(23), 2)
+    fractions = [done for _, done in batches]
+    assert fractions == sorted(fractions)
+
+
+@pytest.mark.parametrize("form", SHUFFLED)
+def test_the_seed_decides_the_order(form: str) -> None:
+    """And all forms with an index give the same one, so that a data set can change its clothes."""
+    first = walked(FORMS[form], Budget(epochs=2, batch_size=5, seed=3))
+    assert first == walked(FORMS["tensors"], Budget(epochs=2, batch_size=5, seed=3))
+    assert first != walked(FORMS[form], Budget(epochs=2, batch_size=5, seed=4))
+    assert first[:5] != first[5:], "each pass has an order of its own"
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if "loader" not in form])
+def test_batch_size_0_takes_all_at_once(form: str) -> None:
+    assert [len(labels) for labels, _ in walked(FORMS[form], Budget(batch_size=0))] == [23]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_steps_overrule_epochs(form: str) -> None:
+    batches = walked(FORMS[form], Budget(epochs=100, steps=7, batch_size=5))
+    assert [done for _, done in batches] == [pytest.approx(step / 7) for step in range(1, 8)]
+
+
+@pytest.mark.parametrize("form", [*SHUFFLED, "sized stream", "loader"])
+def test_part_of_an_epoch_is_rounded_up(form: str) -> None:
+    lengths = [len(labels) for labels, _ in walked(FORMS[form], Budget(epochs=1.3, batch_size=5))]
+    assert lengths == [5, 5, 5, 5, 3, 5, 5]
+    assert walked(FORMS[form], Budget(epochs=0)) == []
+
+
+@pytest.mark.parametrize("form", ["stream", "loader of a stream"])
+def test_part_of_data_without_a_length_is_refused(form: str) -> None:
+    with pytest.raises(LearnerFailed, match="without a length") as told:
+        walked(FORMS[form], Budget(epochs=0.5, batch_size=5))
+    assert "set steps" in told.value.hint
+
+
+@given(st.integers(1, 200), st.integers(0, 70), st.booleans())
+def test_cuts_cover_everything_once(examples: int, batch_size: int, merge: bool) -> None:
+    places = cuts(examples, batch_size, merge_single=merge)
+    assert [at for start, stop in places for at in range(start, stop)] == list(range(examples))
+    sizes = [stop - start for start, stop in places]
+    assert all(size == (batch_size or examples) for size in sizes[:-1])
+    if merge and batch_size > 1 and examples > 1:
+        assert 1 not in sizes
+
+
+@pytest.mark.parametrize("resident_bytes_max", [0, 1 << 20])
+def test_tensors_that_do_not_fit_the_device_give_the_same(resident_bytes_max: int) -> None:
+    assert walked((X, Y), Budget(seed=2), resident_bytes_max=resident_bytes_max) == walked((X, Y), Budget(seed=2))
+
+
+def test_workers_load_the_same() -> None:
+    assert walked(Pairs(), Budget(batch_size=6), workers=1) == walked(Pairs(), Budget(batch_size=6))
+
+
+def test_a_loaders_own_generator_is_seeded() -> None:
+    loader = DataLoader(Pairs(), batch_size=5, shuffle=True, generator=torch.Generator())
+    assert walked(loader, Budget(seed=1)) == walked(loader, Budget(seed=1))
+    assert walked(loader, Budget(seed=1)) != walked(loader, Budget(seed=2))
+
+
+@pytest.mark.parametrize(
+    "data", [Noisy(), DataLoader(Noisy(), batch_size=4, shuffle=True), DataLoader(Noisy(), 4, num_workers=1)]
+)
+def test_random_augmentation_repeats_with_the_seed(data) -> None:
+    learner = TorchLearner(lambda: nn.Linear(1, 2), data, device="cpu")
+    start = learner.init(0)
+    weights = []
+    for seed in (1, 1, 2):
+        learner.load(start)
+        learner.train(Budget(seed=seed, batch_size=4, lr=0.001))
+        weights.append(learner.model()["weight"].tolist())
+    assert weights[0] == weights[1] != weights[2]
+
+
+@pytest.mark.parametrize(("form", "weight"), [*((form, 23) for form in SHUFFLED), ("loader", 23), ("stream", 46)])
+def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
+    """Of data without a length: those that were seen."""
+    learner = TorchLearner(lambda: nn.Linear(1, 23), FORMS[form], device="cpu")
+    assert learner.train(Budget(epochs=2, batch_size=5, lr=0.0)).weight == weight
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((X, Y[:5]), r"differ in length: \[5, 23\]"),
+        ((X[:0], Y[:0]), "no example"),
+        ([], "no example"),
+        (iter([1, 2]), "is no training data"),
+        (7, "is no training data"),
+        ((X, torch.tensor(3)), "differ in length"),
+    ],
+)
+def test_data_that_cannot_be_used_are_refused(data, said: str) -> None:
+    with pytest.raises(InvalidJob, match=said):
+        source_of(data, Options(CPU))
+
+
+def test_data_that_run_dry_are_told() -> None:
+    class Dry(Stream):
+        def __iter__(self):
+            return iter([])
+
+    with pytest.raises(LearnerFailed, match="no batch"):
+        walked(Dry(), Budget(steps=3))
+
+
+def test_float64_arrays_become_torchs_default() -> None:
+    source = source_of((np.ones((4, 2)), np.zeros(4, np.int32)), Options(CPU))
+    assert [tensor.dtype for tensor in source.tensors] == [torch.float32, torch.int32]
+
+
+def test_batches_of_other_forms() -> None:
+    """A pair or more: inputs and target. Anything else goes whole to the model and to the loss."""
+    words = {"ids": torch.ones(3, 5), "length": 4, "more": [torch.ones(3)]}
+    assert split((X, X, Y)) == ((X, X), Y)
+    assert split(words) == ((words,), words)
+    assert split([X]) == (([X],), [X])
+    assert [size_of(batch) for batch in (X, (X, Y), words, [], "text", torch.tensor(1))] == [23, 23, 3, 0, 0, 1]
+    there = moved(words, CPU)
+    assert (set(there), there["length"], len(there["more"])) == (set(words), 4, 1)
+
+
+def test_a_model_may_take_its_batches_whole() -> None:
+    class Words(Dataset):
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, at: int) -> dict[str, Tensor]:
+            return {"ids": torch.tensor([at % 4, (at + 1) % 4]), "next": torch.tensor((at + 2) % 4)}
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.out = nn.Embedding(4, 8), nn.Linear(16, 4)
+
+        def forward(self, batch):
+            return self.out(self.embed(batch["ids"]).flatten(1))
+
+    def loss(output, batch):
+        return nn.functional.cross_entropy(output, batch["next"])
+
+    learner = TorchLearner(Model, Words(), Words(), loss=loss, metrics={}, device="cpu")
+    learner.init(0)
+    losses = [learner.train(Budget(5, batch_size=4, lr=0.5)).metrics["train/loss"] for _ in range(3)]
+    assert losses[-1] < losses[0]
+    assert learner.evaluate()["eval/examples"] == 20

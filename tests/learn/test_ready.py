@@ -1,0 +1,161 @@
+"""The ready learners, the examples, and what importing costs."""
+
+import gzip
+import hashlib
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.fedavg import FedAvg
+from shoal.core.errors import InvalidJob
+from shoal.core.learner import Budget
+from shoal.learn import TorchConfig, TorchLearner, data, digits, load_learner, mnist, models
+from tests.house.sources import ROOT
+from tests.learn.federation import versions
+from tests.learn.test_data import idx_bytes
+
+SIZES = {"mlp": 4_810, "cnn": 10_370, "bn": 4_938}
+
+
+@pytest.mark.parametrize("split", ["iid", "dirichlet:0.5", "shards:2"])
+def test_the_digits_are_divided_without_overlap(split: str) -> None:
+    """Each digit is with one node, for training or for testing, or is held out for all."""
+    seen: list[bytes] = []
+    for part in range(4):
+        learner = digits.learner(part, 4, split=split)
+        for source in (learner.train_data, learner.test_data):
+            seen += [row.numpy().tobytes() for row in source.tensors[0]]
+    seen += [row.numpy().tobytes() for row in digits.held_out().test_data.tensors[0]]
+    x, _ = digits.digits()
+    assert sorted(seen) == sorted(row.numpy().tobytes() for row in x)
+    assert len(digits.held_out().test_data.tensors[0]) == 359
+
+
+@pytest.mark.parametrize("model", models.DIGITS)
+def test_the_digits_models_learn(model: str) -> None:
+    learner = digits.learner(0, 1, split="iid", model=model)
+    assert sum(p.numel() for p in learner.module.parameters()) == SIZES[model]
+    learner.init(0)
+    learner.train(Budget(epochs=8, batch_size=16, lr=0.2))
+    assert learner.evaluate()["eval/accuracy"] > 0.9
+
+
+def test_options_come_as_texts() -> None:
+    options = {"part": "1", "parts": "3", "split": "shards:3", "seed": "5", "model": "bn", "test_share": "0.5"}
+    learner = load_learner("shoal.learn.digits:learner", options)
+    assert abs(learner.train_data.examples - learner.test_data.examples) <= 1
+    assert digits.learner(1, 3, test_share=0).test_data is None
+    for wrong in ({"part": "4"}, {"model": "vgg"}, {"split": "even"}, {"parts": "0"}, {"test_share": "1"}):
+        with pytest.raises(InvalidJob):
+            load_learner("shoal.learn.digits:learner", wrong)
+
+
+@pytest.fixture
+def small_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of MNIST's shape with 200 + 50 images, in place of the known one."""
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 256, (200, 28, 28), dtype=np.uint8),
+        np.arange(200, dtype=np.uint8) % 10,
+        rng.integers(0, 256, (50, 28, 28), dtype=np.uint8),
+        np.arange(50, dtype=np.uint8) % 10,
+    ]
+    parts = []
+    for known, array in zip(data.DATA_SETS["mnist"].parts, arrays, strict=True):
+        raw = idx_bytes(array)
+        (tmp_path / f"{known.name}.gz").write_bytes(gzip.compress(raw))
+        parts.append(data.Part(known.name, len(raw), hashlib.sha256(raw).hexdigest()))
+    monkeypatch.setitem(data.DATA_SETS, "mnist", data.DataSet("small", "none", tuple(parts), ()))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("model", "size"), [("2nn", 199_210), ("cnn", 1_663_370)])
+def test_mnists_models_are_the_papers(small_mnist: Path, model: str, size: int) -> None:
+    options = {"part": "3", "parts": "10", "split": "shards:2", "model": model, "folder": str(small_mnist)}
+    learner = load_learner("shoal.learn.mnist:learner", options)
+    assert sum(p.numel() for p in learner.module.parameters()) == size
+    assert (learner.train_data.examples, learner.test_data.examples) == (18, 2)
+    assert learner.train(Budget(batch_size=10)).weight == 18
+    judge = mnist.held_out(model, str(small_mnist))
+    assert judge.evaluate()["eval/examples"] == 50
+    x = judge.test_data.tensors[0]
+    assert x.shape == (50, 784)
+    assert x.min() == pytest.approx(-0.1307 / 0.3081, rel=1e-5)
+    assert x.max() == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-5)
+
+
+EXAMPLES = {"own_model.py": ("eval/accuracy", 0.9, 1.0), "own_loader.py": ("eval/error", 0.0, 0.55)}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_train(name: str) -> None:
+    """Four nodes, ten rounds, as a person would start them."""
+    metric, low, high = EXAMPLES[name]
+    learners = [load_learner(f"{ROOT}/examples/{name}:learner", {"part": str(part)}) for part in range(4)]
+    algorithm = FedAvg(epochs=2, batch_size=16, lr=0.1 if name == "own_model.py" else 0.005)
+    rounds = versions(algorithm, learners[0].init(0), learners)
+    slots = [next(rounds) for _ in range(10)][-1]
+    for learner in learners:
+        learner.load(slots["model"])
+    assert low <= np.mean([learner.evaluate()[metric] for learner in learners]) <= high
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+
+
+LIGHT = """
+import json, sys
+import shoal.learn, shoal.learn.loading, shoal.learn.partition, shoal.learn.data
+dir(shoal.learn)
+print(json.dumps(sorted({"torch", "sklearn"} & set(sys.modules))))
+shoal.learn.TorchLearner
+print("torch" in sys.modules)
+"""
+
+
+def test_importing_is_light() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], cwd=ROOT, capture_output=True, text=True, check=True)
+    light, heavy = done.stdout.splitlines()
+    assert json.loads(light) == []
+    assert heavy == "True"
+
+
+def test_what_the_package_offers() -> None:
+    import shoal.learn
+
+    assert shoal.learn.__all__ == ["TorchConfig", "TorchLearner", "load_learner"]
+    assert set(shoal.learn.__all__) <= set(dir(shoal.learn))
+    with pytest.raises(AttributeError, match="no attribute 'Leaner'"):
+        shoal.learn.Leaner  # noqa: B018
+
+
+def test_the_benchmark_runs(
+    small_mnist: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On noise it reaches nothing, and says so."""
+    module = importlib.import_module("benchmarks.fedavg_mnist")
+    options = ["--clients", "10", "--rounds", "2", "--split", "shards:2", "--device", "cpu", "--clients-per-batch", "2"]
+    monkeypatch.setattr(sys, "argv", ["fedavg_mnist.py", "--data", str(small_mnist), *options])
+    assert module.main() == 1
+    said = capsys.readouterr().out
+    assert "round    2  accuracy" in said
+    assert "median client, " in said
+    assert "97.0%: not reached" in said
+    assert "E=1 B=10: 664" in said
+    monkeypatch.setattr(sys, "argv", ["fedavg_mnist.py", "--data", str(small_mnist / "nothing")])
+    assert module.main() == 1
+    assert "holds no train-images" in capsys.readouterr().err
+
+
+def test_every_parameter_is_documented() -> None:
+    text = (ROOT / "docs" / "learner.md").read_text()
+    names = [*inspect.signature(TorchLearner.__init__).parameters, *(field.name for field in fields(TorchConfig))]
+    assert [name for name in names if f"| `{name}` |" not in text] == ["self"]

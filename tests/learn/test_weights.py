@@ -1,0 +1,109 @@
+"""A module as a tree and back: shared tensors, whole numbers, every type, any memory format."""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shoal.core.errors import LearnerFailed
+from shoal.core.tree import Tree, digest
+from shoal.learn.weights import TORCH_DTYPES, Weights, pack, unpack
+
+
+class Tied(nn.Module):
+    """A language model in small: the embedding is the output layer's weight too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        self.out = nn.Linear(3, 5, bias=False)
+        self.out.weight = self.embed.weight
+        self.twice = nn.ModuleList([self.out, self.out])
+
+
+def test_a_shared_tensor_travels_once_and_stays_shared() -> None:
+    module, other = Tied(), Tied()
+    tree = Weights(module).save()
+    assert list(tree) == ["embed.weight"]
+    Weights(other).load(tree)
+    assert other.out.weight is other.embed.weight
+    assert torch.equal(other.out.weight, module.embed.weight)
+
+
+class Kinds(nn.Module):
+    """A tensor of every type and some odd shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2))
+        self.frozen = nn.Parameter(torch.randn(2), requires_grad=False)
+        for name, dtype in TORCH_DTYPES.items():
+            self.register_buffer(f"a_{name}", torch.arange(7).to(dtype))
+        self.register_buffer("scalar", torch.tensor(3))
+        self.register_buffer("rough", torch.tensor(1.5, dtype=torch.bfloat16))
+        self.register_buffer("nothing", torch.zeros(0, 4))
+        self.register_buffer("cache", torch.ones(3), persistent=False)
+        self.register_buffer("absent", None)
+
+
+def test_every_type_travels_unchanged() -> None:
+    module, other = Kinds(), Kinds()
+    tree = Weights(module).save()
+    for p in (*other.parameters(), *other.buffers()):
+        p.detach().zero_()
+    Weights(other).load(tree)
+    saved, loaded = module.state_dict(), other.state_dict()
+    assert set(tree) == set(saved)
+    assert all(torch.equal(saved[name], loaded[name]) for name in saved)
+    assert other.cache.sum() == 0, "what is not saved does not travel"
+    assert tree.layout.index["rough"].dtype == "BF16"
+    assert (tree["scalar"], tree["a_I16"].tolist()) == (3, [0, 1, 2, 3, 4, 5, 6])
+
+
+def test_a_tree_read_from_a_file_loads(tmp_path: Path) -> None:
+    module, other = Kinds(), Kinds()
+    tree = Weights(module).save()
+    (tmp_path / "model").write_bytes(tree.buffer.tobytes())
+    with (tmp_path / "model").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        Weights(other).load(Tree(tree.layout, mapped))
+        Weights(other).load(Tree(tree.layout, mapped[:]))
+    assert digest(Weights(other).save()) == digest(tree)
+
+
+def test_other_memory_formats_travel() -> None:
+    module = nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)
+    other = nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)
+    assert not other.weight.is_contiguous()
+    Weights(other).load(Weights(module).save())
+    assert torch.equal(other.weight, module.weight)
+    assert not other.weight.is_contiguous()
+
+
+def test_a_buffer_that_is_replaced_is_found_again() -> None:
+    class Moving(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 2)
+            self.register_buffer("mean", torch.zeros(2))
+
+    module = Moving()
+    weights = Weights(module)
+    module.mean = torch.ones(2)
+    tree = weights.save()
+    assert tree["mean"].tolist() == [1, 1]
+    weights.load(Tree.of({name: np.full_like(tree[name], 5) for name in tree}))
+    assert module.mean.tolist() == [5, 5]
+    module.mean = torch.ones(3)
+    with pytest.raises(LearnerFailed, match=r"mean was F32\[2\]"):
+        weights.save()
+
+
+def test_missing_tensors_become_zero() -> None:
+    layout = Weights(nn.Linear(2, 1)).layout
+    tree = pack(layout, {"bias": torch.ones(1)})
+    assert (tree["bias"].tolist(), tree["weight"].tolist()) == ([1], [[0, 0]])
+    bias = torch.zeros(1)
+    unpack(tree, {"bias": bias})
+    assert bias.tolist() == [1]
