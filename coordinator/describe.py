@@ -41,7 +41,7 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
     return views.Job(
         name=spec.name,
         title=spec.title or spec.name,
-        state=_state(driver),
+        state=_state(record, driver),
         state_why=driver.trouble or hub.ends_after_round or _why(hub),
         algorithm=driver.hub.algorithm.name,
         schedule=driver.hub.schedule.name,
@@ -63,10 +63,12 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
     )
 
 
-def _state(driver: Driver) -> views.JobState:
+def _state(record: Record, driver: Driver) -> views.JobState:
     hub = driver.hub
     if hub.paused_at is not None:
         return "paused"
+    if hub.phase == "done" and record.ended_at is None:
+        return "evaluating"  # at the coordinator: the held-out data
     return hub.phase
 
 

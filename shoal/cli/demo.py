@@ -28,6 +28,8 @@ PORT = 8080
 READY_S = 60.0
 RUN_S = 1800.0
 JOB = "digits"
+EXAMPLES, CLASSES = 1437, 10
+"""What there is to divide."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def demo(
     from shoal.cli.processes import household
 
     started = time.monotonic()
+    check_split(split, clients)
     plan = Plan(rounds, clients, free_port(port), split, seed, keep)
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
@@ -81,6 +84,13 @@ def demo(
             answer(api, job, time.monotonic() - started)
             if keep:
                 linger(house, plan)
+
+
+def check_split(split: str, clients: int) -> None:
+    """Raise `InvalidJob` for a division that the clients would refuse, before any of them is started."""
+    from shoal.learn.partition import divided
+
+    divided(split, [example % CLASSES for example in range(EXAMPLES)], clients, 0)
 
 
 def free_port(wanted: int) -> int:
@@ -158,7 +168,15 @@ def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[st
         except BrokenPipeError:
             house.check()  # says which process has ended, and what it said last
             raise
-    job = follow(api, job, timeout_s=RUN_S, check=house.check)
+    due = time.monotonic() + READY_S
+
+    def check(seen: dict[str, Any]) -> None:
+        house.check()
+        if time.monotonic() > due and not seen["nodes"] and seen["state"] == "waiting":
+            text = f"no client has joined within {seconds(READY_S)}; the end of one's log:\n{nodes[0].tail()}"
+            raise ShoalError(text, code="demo.time-out", hint="shoal doctor looks for what could be wrong")
+
+    job = follow(api, job, timeout_s=RUN_S, check=check)
     if job["state"] != "done":
         raise ShoalError(f"the job is {job['state']}: {job['state_why']}", code=f"job.{job['state']}")
     return job

@@ -61,11 +61,11 @@ class Seen:
 
 
 def follow(
-    api: Api, job: dict[str, Any], *, timeout_s: float | None = None, check: Callable[[], None] | None = None
+    api: Api, job: dict[str, Any], *, timeout_s: float | None = None, check: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
     """Watch until the job has ended; the job as it stands then.
 
-    `check` is called at least every second and may raise. Raises `ShoalError` with code `job.time-out`.
+    `check` is called with the job as it is known, at least every second, and may raise. Raises `ShoalError` with code `job.time-out`.
     """
     from shoal.cli.api import segment
 
@@ -81,7 +81,7 @@ def follow(
             if event is not None and event.name == "hello":  # after a reconnection: what was missed shows here
                 seen.job = api.get(path)
             if check is not None:
-                check()
+                check(seen.job)
             if seen.has_ended:
                 break
             if due is not None and time.monotonic() > due:

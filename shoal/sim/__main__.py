@@ -22,26 +22,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1, help="how many seeds (1)")
     parser.add_argument("--trace", action="store_true", help="tell everything that happens")
     given = parser.parse_args(arguments)
-    say = sys.stdout.write
     seen: Counter[str] = Counter()
     started = time.process_time()
     try:
         for seed in range(given.seed, given.seed + given.count):
             if given.trace:
-                say(f"{draw(seed)}\n")
-            world = run_seed(seed, (lambda line: say(f"{line}\n")) if given.trace else None)
+                say(str(draw(seed)))
+            world = run_seed(seed, say if given.trace else None)
             seen["events"] += len(world.coordinator.journal)
             seen["coordinator crashes"] += world.coordinator.process - 1
             seen["node crashes"] += sum(node.process - 1 for node in world.nodes.values())
             seen["versions"] += world.coordinator.hub.version
             seen["seconds simulated"] += round(world.clock.now)
     except Broken as broken:
-        say(f"{broken}\n")
+        say(str(broken))
         return 1
     spent = time.process_time() - started
     told = ", ".join(f"{count} {what}" for what, count in seen.items())
-    say(f"{given.count} runs, none broken; {told}; {given.count / max(spent, 1e-9):.0f} runs per CPU-second\n")
+    say(f"{given.count} runs, none broken; {told}; {given.count / max(spent, 1e-9):.0f} runs per CPU-second")
     return 0
+
+
+def say(line: str) -> None:
+    """Print a line."""
+    sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.steps = 0
         self._planned: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
 
@@ -29,6 +30,7 @@ class Clock:
         """Let the next thing happen; False when nothing is planned."""
         if not self._planned:
             return False
+        self.steps += 1
         self.now, _, act, arguments = heappop(self._planned)
         act(*arguments)
         return True

@@ -96,11 +96,15 @@ class Coordinator:
         while self.fed < len(self.journal):
             self._keep(self._feed())
         self._watch.restored(self.hub)
+        self._grant_leases()
+        self.clock.after(self.timing.lease_s / 2, self._look_for_silence, self.process)
+        self.submit(Boot())
+
+    def _grant_leases(self) -> None:
+        """Everybody that was there when the last process died gets the time to be heard by this one."""
         self._leases = Leases(self.timing.lease_s)
         for member in self.hub.roster.here():
             self._leases.heard(member.node, self.time())
-        self.clock.after(self.timing.lease_s / 2, self._look_for_silence, self.process)
-        self.submit(Boot())
 
     def _crash(self) -> None:
         """The process dies. What was committed will be fed; let the observer see which state that should lead to."""

@@ -3,6 +3,7 @@
     once          no update counts in two versions, nor twice in one; no node counts twice in a version
     kept          an update that was acknowledged as counted is in a closed version, or in the one being gathered
     numbered      versions are consecutive, and begin with the initial model
+    fresh         an update counts only in the version that its order was given for
     sum           a version's model is the weighted mean of exactly the updates that it lists
     order         an order's id names one order for ever; what is sent with it is what the algorithm wants sent
     memory        private memory is replaced only after a counted acknowledgement, by the memory that belongs to the
@@ -17,16 +18,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from shoal.core.algorithm import Update
+from shoal.core.algorithm import Update, tree_slot
 from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Event, Rejected, Result, Save, Send, Version, Work
 from shoal.core.message import Ack, Bodies, Message, Order, OrderId, Ref, Report
 from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, digest, to_float
+from shoal.core.tree import Array, Slots, Tree, digest, to_float
 from shoal.sim.watch import Watch
 
 Key = tuple[str, OrderId]
@@ -41,7 +43,7 @@ class Violation(AssertionError):
 
 
 def require(holds: bool, what: str, *details: object) -> None:
-    """Raise `Violation` unless it holds. The details are put into the braces of `what` only then: this is called often."""
+    """Raise `Violation` unless it holds. Only then are the details put into the braces of `what`: often called."""
     if not holds:
         raise Violation(what.format(*details))
 
@@ -99,6 +101,8 @@ class Checker(Watch):
         for key in keys:
             require(key not in self._closed, "once: {} is in {}, and in an earlier version", key, version)
             self._closed[key] = version.number
+            base = self._orders[key[1]].version
+            require(base == version.number - 1, "fresh: {} counts an update that was made for {}", version, base)
         missing = self._acked - set(keys)
         require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
         self._acked.clear()
@@ -107,19 +111,22 @@ class Checker(Watch):
         self._versions.append(version)
 
     def _check_sum(self, before: Version, version: Version, hub: Hub) -> None:
-        """Fold the listed updates once more, from last to first, onto the version before."""
-        totals = Totals(hub.plan.sums)
+        """Fold the listed updates once more, from last to first, onto the version before; add the models by hand."""
+        base, found = self._bodies.get(before.model), self._bodies.get(version.model)
+        totals, by_hand, weights = Totals(hub.plan.sums), 0.0 * floats(tree_slot(base, "model")), 0.0
         for node, _, weight, name in reversed(version.reports):
             slots = self._bodies.get(Ref(name, 0))
             norm = max(largest(value) for value in slots.values())
             totals = hub.algorithm.fold(totals, Update(node, before.number, weight, slots, norm), 1.0)
-        require(float(totals.weight) == version.weight, "sum: {} lists a weight of {}", version, totals.weight)
-        wanted = hub.algorithm.step(self._bodies.get(before.model), totals)
-        found = self._bodies.get(version.model)
-        apart = distance(wanted, found)
-        exact = hub.plan.sums == "fixed"
-        good = apart == 0 if exact else apart <= TOLERANCE
-        require(good, "sum: {} is {} away from the mean of what it lists", version, apart)
+            by_hand += weight * floats(tree_slot(slots, "model"))
+            weights += weight
+        require(weights == version.weight > 0, "sum: {} lists a weight of {}", version, weights)
+        gap = distance(hub.algorithm.step(base, totals), found)
+        good = gap == 0 if hub.plan.sums == "fixed" else gap <= TOLERANCE
+        require(good, "sum: {} is {} away from the sum of what it lists", version, gap)
+        wanted = floats(tree_slot(base, "model")) + by_hand / weights
+        gap = relative(wanted, floats(tree_slot(found, "model")))
+        require(gap <= TOLERANCE, "sum: {} is {} away from the weighted mean of what it lists", version, gap)
 
     def sent(self, node: str, message: Message | Rejected, hub: Hub) -> None:
         """Everything that leaves the coordinator."""
@@ -210,36 +217,38 @@ class Memories:
         self._lost |= {key for key in self._made if key[0] == node}
 
 
+def floats(tree: Tree) -> Array:
+    """All the tree's floats, one after the other, in float64."""
+    parts = [to_float(tree.block(s.start, s.stop), s.dtype) for s in tree.layout.segments if s.is_float]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
 def largest(value: Tree | float) -> float:
     """The greatest magnitude of a slot's numbers."""
-    if not isinstance(value, Tree):
-        return abs(value)
-    parts = [to_float(value.block(s.start, s.stop), s.dtype) for s in value.layout.segments if s.is_float]
-    return max((float(np.abs(part).max()) for part in parts), default=0.0)
+    return float(np.abs(floats(value)).max(initial=0.0)) if isinstance(value, Tree) else abs(value)
+
+
+def relative(a: Array, b: Array) -> float:
+    """The greatest difference, relative to the greater of 1 and the value."""
+    return float(np.max(np.abs(a - b) / np.maximum(1.0, np.abs(a)), initial=0.0))
 
 
 def distance(a: Slots, b: Slots) -> float:
     """The greatest relative difference between two sets of slots; infinite when they are not alike."""
     if a.keys() != b.keys():
-        return np.inf
-    worst = 0.0
-    for name, left in a.items():
-        right = b[name]
-        if isinstance(left, Tree) and isinstance(right, Tree):
-            if left.layout != right.layout:
-                return np.inf
-            for segment in left.layout.segments:
-                x, y = left.block(segment.start, segment.stop), right.block(segment.start, segment.stop)
-                if segment.is_float:
-                    p, q = to_float(x, segment.dtype), to_float(y, segment.dtype)
-                    worst = max(worst, float(np.max(np.abs(p - q) / np.maximum(1.0, np.abs(p)))))
-                elif not np.array_equal(x, y):
-                    return np.inf
-        elif isinstance(left, Tree) or isinstance(right, Tree):
-            return np.inf
-        else:
-            worst = max(worst, abs(left - right) / max(1.0, abs(left)))
-    return worst
+        return inf
+    return max(apart(left, b[name]) for name, left in a.items())
+
+
+def apart(a: Tree | float, b: Tree | float) -> float:
+    """The same for one slot; whole numbers must be equal."""
+    if isinstance(a, Tree) and isinstance(b, Tree):
+        whole = [(s.start, s.stop) for s in a.layout.segments if not s.is_float]
+        same = a.layout == b.layout and all(np.array_equal(a.block(*place), b.block(*place)) for place in whole)
+        return relative(floats(a), floats(b)) if same else inf
+    if isinstance(a, Tree) or isinstance(b, Tree):
+        return inf
+    return abs(a - b) / max(1.0, abs(a))
 
 
 def everything(hub: Hub) -> list[Any]:

@@ -61,6 +61,7 @@ class Node:
         self._watch, self._fate, self._beat_s = watch, fate, beat_s
         self.up = False
         self.process = 0
+        self.begun = 0
         self.disk = Disk()
         self.worker = Worker(name, beat_s=beat_s)
         self._job: Work | None = None
@@ -85,9 +86,15 @@ class Node:
         if self.up:
             self._feed(Leave(self.name))
 
+    def vanish(self) -> None:
+        """Lose power; nothing starts the next process."""
+        if self.up:
+            self.up, self._job = False, None
+            self._watch.fell(self.name, self.disk.memory, True)
+
     def restart(self) -> None:
         """Let somebody kill the process and start another."""
-        self.up = False
+        self.vanish()
         self.start()
 
     def _dies(self) -> bool:
@@ -152,6 +159,7 @@ class Node:
                 self.clock.at(effect.at, self._ring, self.process, self._alarm)
             elif isinstance(effect, Work):
                 self._job = effect
+                self.begun += 1
                 self._watch.started(self.name, effect)
                 self.clock.after(self._work_s(effect.order), self._finish, self.process, effect)
             elif isinstance(effect, Cancel):

@@ -6,7 +6,8 @@ A run that breaks an invariant, or does not end, raises `Broken` with the one co
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf, nan
 from random import Random
 
 from shoal.core.algorithm import Algorithm
@@ -30,6 +31,12 @@ GRACE_S = 600.0
 
 VERSION_S = 120.0
 
+HANGING = 0.2
+"""The chance that an order never ends on a frail node, while there are faults."""
+
+STEPS_MAX = 50_000
+"""No run needs a tenth of that; one that does goes round in circles."""
+
 
 class Broken(AssertionError):
     """A run went wrong. The message says how to repeat it."""
@@ -47,8 +54,10 @@ class Scenario:
     """How long each node works on an order, about."""
     failing: float
     """The chance that an order fails on its node, while there are faults."""
+    frail: frozenset[str]
+    """Nodes that may hang, or vanish for ever; the job can do without them."""
     poison: float
-    """The chance that an update is not finite, while there are faults."""
+    """The chance that an update is not finite, or too large for a fixed-point sum, while there are faults."""
 
 
 def draw(seed: int) -> Scenario:
@@ -58,6 +67,9 @@ def draw(seed: int) -> Scenario:
     nodes = tuple(f"n{number}" for number in range(1, count + 1))
     faults = draw_faults(rng, nodes)
     late = frozenset(node for node in nodes if rng.random() < 0.15)
+    schedule = draw_schedule(rng, count)
+    needed = max(schedule.quorum, schedule.min_nodes)
+    frail = frozenset(node for node in rng.sample(nodes, count - needed) if rng.random() < 0.5)
     setup = Setup(
         plan=Plan(
             versions=min(rng.randint(1, 6), rng.randint(1, 6)),
@@ -66,7 +78,7 @@ def draw(seed: int) -> Scenario:
             patience_s=rng.choice((10.0, 30.0, 60.0)),
         ),
         algorithm=rng.choice((Algorithm(), Ledger())),
-        schedule=draw_schedule(rng, count),
+        schedule=schedule,
         nodes=nodes,
         faults=faults,
         timing=Timing(
@@ -80,10 +92,11 @@ def draw(seed: int) -> Scenario:
     )
     return Scenario(
         setup,
-        draw_acts(rng, nodes, late, faults.until_s),
+        draw_acts(rng, nodes, late, frail, faults.until_s),
         late,
         {node: rng.choice((0.3, 1.0, 2.0, 8.0)) for node in nodes},
-        failing=rng.choice((0.0, 0.0, 0.05, 0.3)),
+        frail=frail if schedule.deadline_s else frozenset(),
+        failing=rng.choice((0.0, 0.0, 0.05, 0.3, 0.6)),
         poison=rng.choice((0.0, 0.0, 0.0, 0.1)),
     )
 
@@ -122,11 +135,15 @@ def draw_faults(rng: Random, nodes: tuple[str, ...]) -> Faults:
     )
 
 
-def draw_acts(rng: Random, nodes: tuple[str, ...], late: frozenset[str], until_s: float) -> tuple[Act, ...]:
+def draw_acts(
+    rng: Random, nodes: tuple[str, ...], late: frozenset[str], frail: frozenset[str], until_s: float
+) -> tuple[Act, ...]:
     """Joins and leaves, a pause, a stop."""
     acts = [Act(rng.random() * until_s, "start", node) for node in nodes if node in late]
     for node in nodes:
-        if rng.random() < 0.15:
+        if node in frail and rng.random() < 0.3:
+            acts.append(Act(rng.random() * until_s, "vanish", node))
+        elif rng.random() < 0.15:
             start = rng.random() * until_s
             acts.append(Act(start, "leave", node))
             acts.append(Act(start + rng.choice((0.05, 1.0, 10.0)), "start", node))
@@ -148,6 +165,8 @@ class Nodes:
 
     def pace(self, node: str, order: Order) -> float:
         """About the node's own pace; half of all orders take that long exactly, so that ends coincide."""
+        if node in self._scenario.frail and not self.healthy and self._rng.random() < HANGING:
+            return inf
         return self._scenario.pace_s[node] * self._rng.choice((1.0, 1.0, 0.7, 1.6))
 
     def perform(self, node: str, order: Order, memory: Ref | None) -> Result:
@@ -157,8 +176,9 @@ class Nodes:
             raise LearnerFailed("no luck")
         result = perform(self._scenario.setup.algorithm, self._learners[node], self._bodies, order, memory)
         if chance < self._scenario.failing + self._scenario.poison and result.body is not None:
-            slots = self._bodies.get(result.body)
-            return Result(result.weight, self._bodies.put({**slots, "model": toy_tree((0.0, float("nan"), 0.0), 1)}))
+            poisoned = toy_tree((0.0, self._rng.choice((nan, 1e8)), 0.0), 1)
+            slots = {**self._bodies.get(result.body), "model": poisoned}
+            return replace(result, body=self._bodies.put(slots))
         return result
 
 
@@ -172,12 +192,13 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
     for act in scenario.acts:
         world.act(act)
     until = scenario.setup.faults.until_s
-    over = world.run(until)
+    over = world.run(until, STEPS_MAX)
     nodes.healthy = True
-    over = over or world.run(until + GRACE_S + VERSION_S * scenario.setup.plan.versions)
+    over = over or world.run(until + GRACE_S + VERSION_S * scenario.setup.plan.versions, STEPS_MAX)
     hub = world.coordinator.hub
     if not over:
-        raise Violation(f"ends: at {world.clock.now:.0f} s the job is {hub.phase} at version {hub.version}")
+        where = f"{world.clock.now:.0f} s and {world.clock.steps} steps"
+        raise Violation(f"ends: after {where} the job is {hub.phase} at version {hub.version}")
     if hub.phase == "done" and hub.version != scenario.setup.plan.versions:
         raise Violation(f"numbered: done at version {hub.version} of {scenario.setup.plan.versions}")
     return world

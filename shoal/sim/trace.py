@@ -17,27 +17,30 @@ DIGITS = 8
 
 def shown(thing: object) -> str:
     """A message, event or effect, short: fields that say nothing are left out."""
-    if isinstance(thing, Ref):
-        return thing.digest[:DIGITS]
-    if isinstance(thing, float):
-        return f"{thing:.6g}"
-    if isinstance(thing, tuple) and len(thing) == 2 and all(isinstance(part, int) for part in thing):
-        return f"{thing[0]}.{thing[1]}"
-    if isinstance(thing, list | tuple):
-        return "[" + ", ".join(shown(part) for part in thing) + "]"
-    if isinstance(thing, dict):
-        return "{" + ", ".join(f"{name} {shown(value)}" for name, value in thing.items()) + "}"
-    if isinstance(thing, Send):
-        return f"-> {thing.to}: {shown(thing.body)}"
-    if isinstance(thing, Note):
-        return f"{thing.kind}: {thing.text}"
-    if isinstance(thing, Save):
-        return f"Save {shown(thing.what)}"
-    if is_dataclass(thing):
-        values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
-        told = [f"{name}={shown(value)}" for name, value in values if value not in (None, "", {}, ())]
-        return " ".join((type(thing).__name__, *told))
-    return str(thing)
+    match thing:
+        case Ref():
+            text = thing.digest[:DIGITS]
+        case float():
+            text = f"{thing:.6g}"
+        case (int(boot), int(number)):
+            text = f"{boot}.{number}"
+        case list() | tuple():
+            text = f"[{', '.join(shown(part) for part in thing)}]"
+        case dict():
+            text = f"{{{', '.join(f'{name} {shown(value)}' for name, value in thing.items())}}}"
+        case Send():
+            text = f"-> {thing.to}: {shown(thing.body)}"
+        case Note():
+            text = f"{thing.kind}: {thing.text}"
+        case Save():
+            text = f"Save {shown(thing.what)}"
+        case _ if is_dataclass(thing):
+            values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
+            told = [f"{name}={shown(value)}" for name, value in values if value not in (None, "", {}, ())]
+            text = " ".join((type(thing).__name__, *told))
+        case _:
+            text = str(thing)
+    return text
 
 
 class Tracer(Checker):

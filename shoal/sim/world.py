@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ RETRY_S = 1.0
 """An operator whose request nobody heard tries again after so long."""
 
 CARE_S = 10.0
-"""How often, once the faults have ended, somebody looks for nodes that need a new process."""
+"""How often somebody looks for nodes that need a new process."""
 
 Pace = Callable[[str, Order], float]
 """`(node, order) -> seconds` that the work takes."""
@@ -35,9 +36,9 @@ class Act:
     """Something that people do, at a time in seconds."""
 
     at: float
-    what: Literal["start", "leave", "pause", "resume", "stop now", "stop round"]
+    what: Literal["start", "leave", "vanish", "pause", "resume", "stop now", "stop round"]
     node: str = ""
-    """Who starts or leaves."""
+    """Who starts, leaves, or vanishes without a word."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class World:
             for name in setup.nodes
         }
         self.away: set[str] = set()
+        self._cared: dict[str, int] = {}
 
     def _make_hub(self, state: dict[str, Any] | None) -> Hub:
         setup = self.setup
@@ -113,6 +115,9 @@ class World:
         elif act.what == "leave":
             self.away.add(act.node)
             self.nodes[act.node].leave()
+        elif act.what == "vanish":
+            self.away.add(act.node)
+            self.nodes[act.node].vanish()
         elif act.what == "pause":
             self._ask(Pause())
         elif act.what == "resume":
@@ -125,14 +130,19 @@ class World:
             self.clock.after(RETRY_S, self._ask, request)
 
     def _care(self) -> None:
-        """Resume, start what is down, and start anew what the hub has given up on."""
-        if self.coordinator.hub.paused_at is not None:
+        """Start anew what the hub has given up on. Once the faults are over, also resume, and start what is down.
+
+        A process that has not begun anything yet is left alone: the hub has only not heard that it is a new one.
+        """
+        healed = self.clock.now >= self.setup.faults.until_s
+        if healed and self.coordinator.hub.paused_at is not None:
             self._ask(Resume())
         for name, node in self.nodes.items():
             member = self.coordinator.hub.roster.get(name)
-            if member is not None and member.suspended and node.up:
+            if member is not None and member.suspended and node.up and node.begun > self._cared.get(name, 0):
+                self._cared[name] = node.begun
                 node.restart()
-            elif name not in self.away:
+            elif healed and name not in self.away:
                 node.start()
         if not self.over():
             self.clock.after(CARE_S, self._care)
@@ -145,17 +155,17 @@ class World:
         for name, node in self.nodes.items():
             if name not in late:
                 self.clock.after(0.0, node.start)
-        self.clock.at(self.setup.faults.until_s, self._care)
+        self.clock.at(self.setup.faults.until_s % CARE_S, self._care)
 
     def over(self) -> bool:
         """Whether the job has ended and every node knows."""
         return self.coordinator.ended and not any(node.up for node in self.nodes.values())
 
-    def run(self, limit_s: float) -> bool:
-        """Let things happen until it is over; False when it is not by then."""
+    def run(self, limit_s: float, steps_max: int = sys.maxsize) -> bool:
+        """Let things happen until it is over; False when it is not by then, or not after so many steps."""
         clock, coordinator = self.clock, self.coordinator
         snapshot = coordinator.snapshot
-        while clock.now < limit_s and clock.step():
+        while clock.now < limit_s and clock.steps < steps_max and clock.step():
             if coordinator.snapshot is not snapshot:
                 snapshot = coordinator.snapshot
                 self._sweep()

@@ -77,6 +77,7 @@ class Coordinator:
         self.bytes_in = 0
         self.counted: list[tuple[str, str, OrderId]] = []
         self.failed: list[str] = []
+        self.metrics: list[dict[str, float]] = []
         self.refused: list[str] = []
         self.beats: list[tuple[str, float]] = []
         self.left: list[str] = []
@@ -222,6 +223,7 @@ class Coordinator:
             except (InvalidPayload, Refused) as error:
                 self.refused.append(error.code)
                 return problem(422 if isinstance(error, InvalidPayload) else 409, error.code, error.message)
+            self.metrics.append(report.metrics)
             self.feed(job, Report(report.node, *_rest(report)[:-1], norm))
             return _frame(job, self._ack(job, report.node, report.order))
 

@@ -1,4 +1,4 @@
-import { useEffect, useLayoutEffect, useRef } from "react";
+import { useLayoutEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
@@ -33,7 +33,8 @@ export function Plot({ make, data, height }: Props) {
     };
   }, [make, height]);
 
-  useEffect(() => {
+  // Before the next frame, so that the words beside the plot never run ahead of it.
+  useLayoutEffect(() => {
     if (shown.current === data) return;
     shown.current = data;
     plot.current?.setData(data);

@@ -2,6 +2,7 @@ import { useCallback, useMemo, useState } from "react";
 import uPlot from "uplot";
 import type { Version } from "../api/types";
 import { bytes, count } from "../format/number";
+import { shortBytes } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "./options";
 import { Plot } from "./Plot";
@@ -70,7 +71,7 @@ function options(
     legend: { show: false },
     padding: [8, 18, 0, 0],
     scales: { x: xScale(zoom, 0.6), y: { range: (_, low, high) => [Math.min(low ?? 0, 0) * 1.06, Math.max(high ?? 1, 1) * 1.06] } },
-    axes: [xAxis("round", tokens), { ...yAxis(tokens, (value) => (value === 0 ? "0" : bytes(Math.abs(value)))), size: 60 }],
+    axes: [xAxis("round", tokens), { ...yAxis(tokens, (value) => shortBytes(Math.abs(value))), size: 60 }],
     series: [{}, bar("up", tokens.up), bar("down", tokens.down)],
   };
 }

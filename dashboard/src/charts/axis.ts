@@ -36,6 +36,6 @@ function shortTime(seconds: number): string {
   return duration(seconds).replace(/ (\d+ [a-z])$/, (rest) => (/ 0+ /.test(rest) ? "" : rest)).replaceAll(" ", "");
 }
 
-function shortBytes(value: number): string {
+export function shortBytes(value: number): string {
   return value === 0 ? "0" : bytes(value).replace(/\.0+ /, " ").replace(/(\.\d*?)0+ /, "$1 ");
 }

@@ -76,7 +76,7 @@ const Entry = memo(function Entry({ note }: { note: Note }) {
         <span className="visually-hidden">{note.kind}:</span>
       </span>
       <p>
-        {note.node !== null && <><bdi className="note-node">{visible(note.node)}</bdi> </>}
+        {note.node !== null && !note.text.includes(note.node) && <><bdi className="note-node">{visible(note.node)}</bdi> </>}
         <bdi>{visible(note.text)}</bdi>
       </p>
       <span className="note-when">

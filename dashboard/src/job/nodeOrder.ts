@@ -23,7 +23,7 @@ function weight(node: JobNode, sort: Sort): number {
     case "down":
       return node.down_bytes;
     case "seen":
-      return node.seen_at === null ? Infinity : -node.seen_at;
+      return -(node.seen_at ?? 0);
     case "failures":
       return node.failures;
     case "state":

@@ -12,8 +12,14 @@ export function applyDeltas(client: QueryClient, batch: Delta[]): void {
       update(client, keys.versions(job), own, mergeVersions(job));
       update(client, keys.notes(job), own, mergeNotes(job));
       update(client, keys.nodes(job), own, mergeNodes(job));
+      if (own.some((delta) => delta.kind === "job")) askAgain(client, job);
     }
   });
+}
+
+/** A page may have asked for a job before there was one. */
+function askAgain(client: QueryClient, job: string): void {
+  if (client.getQueryState(keys.job(job))?.status === "error") void client.invalidateQueries({ predicate: (query) => query.queryKey[1] === job });
 }
 
 function byJob(batch: Delta[]): Map<string, Delta[]> {

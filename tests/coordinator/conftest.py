@@ -1,0 +1,67 @@
+"""Coordinators and nodes for tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.coordinator.node import History, Node
+from tests.coordinator.server import Api, Inside, Server, Zygote, inside
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Forks coordinators; one for each process of the test run."""
+    running = Zygote()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def server(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Makes coordinators in processes of their own; they are killed in the end."""
+    made: list[Server] = []
+
+    def make(folder: str = "data", **settings: Any) -> Server:
+        made.append(Server(zygote, tmp_path / folder, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+        one.close()
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Inside]:
+    """A coordinator in this process."""
+    with inside(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def swarm() -> Iterator[Callable[..., list[Node]]]:
+    """Starts nodes; those that are left are told to go in the end."""
+    made: list[Node] = []
+
+    def start(api: Api, count: int, sizes: dict[str, int], history: History | None = None, **more: Any) -> list[Node]:
+        where = more.pop("where", lambda: api.url)
+        tokens = [api.token() for _ in range(count)]
+        fresh = [Node(where, f"n{i}", token, sizes, history) for i, token in enumerate(tokens)]
+        for node in fresh:
+            for name, value in more.items():
+                setattr(node, name, value)
+            node.start()
+        made.extend(fresh)
+        return fresh
+
+    yield start
+    for node in made:
+        node.quit.set()
+    for node in made:
+        node.join(10)
+    assert not [thread for thread in threading.enumerate() if thread in made]

@@ -1,0 +1,287 @@
+"""A tiny node whose training is a pure function of (node, version), so that every model is known beforehand.
+
+Displacements are small multiples of 2**-10 and weights small whole numbers: their float64 sums are exact in any order,
+so that one formula of numpy predicts a model to the bit, whoever reported first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save
+
+from shoal import wire
+from shoal.core.message import Ack, Fail, Idle, Order, OrderId, Ref, Report, Stop
+from shoal.core.tree import Tree
+
+Floats = npt.NDArray[np.float32]
+
+PAUSE_S = 0.01
+"""Between attempts: tests are in a hurry."""
+
+
+def _noise(text: str, size: int) -> npt.NDArray[np.int64]:
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    return np.random.default_rng(seed).integers(-512, 513, size)
+
+
+def initial(size: int) -> Floats:
+    """The initial model, from whichever node."""
+    return (_noise("initial", size) / 1024).astype(np.float32)
+
+
+def displacement(node: str, version: int, size: int) -> Floats:
+    """What a node's training changes in the model of that version."""
+    return (_noise(f"{node}/{version}", size) / 1024).astype(np.float32)
+
+
+def weight(node: str) -> float:
+    """A node's number of examples."""
+    return float(1 + len(node) % 3 + node.encode()[-1] % 4)
+
+
+def body(values: Floats) -> bytes:
+    """A model as a file, written by the library that owns the format."""
+    return bytes(save({"w": values}))
+
+
+def advance(model: Floats, version: int, nodes: Sequence[str], sums: str = "float64") -> Floats:
+    """The next model when these nodes reported on that version."""
+    total = np.zeros(model.size)
+    for node in nodes:
+        total += displacement(node, version, model.size).astype(np.float64) * weight(node)
+    factor = 1.0 / sum(weight(node) for node in nodes)
+    if sums == "fixed":
+        total, factor = np.rint(total * 2.0**40), factor * 2.0**-40
+    return (model.astype(np.float64) + total * factor).astype(np.float32)
+
+
+@dataclass
+class History:
+    """What nodes were told, for a checker to compare with what the coordinator did."""
+
+    acks: list[tuple[str, str, OrderId, int, bool]] = field(default_factory=list)
+    """(job, node, order, version, counted) of each acknowledged report on a training order."""
+    wrongs: list[str] = field(default_factory=list)
+    enrolled: dict[str, str] = field(default_factory=dict)
+    """Credentials by node."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def acknowledged(self, job: str, node: str, order: Order, ack: Ack) -> None:
+        with self.lock:
+            if order.kind == "train":
+                self.acks.append((job, node, order.id, order.version, ack.counted))
+
+    def wrong(self, text: str) -> None:
+        with self.lock:
+            self.wrongs.append(text)
+
+
+class Node(threading.Thread):
+    """One node, in a thread of its own. It goes on until all its jobs have ended; nothing else discourages it."""
+
+    def __init__(
+        self,
+        where: Callable[[], str],
+        name: str,
+        token: str,
+        sizes: dict[str, int],
+        history: History | None = None,
+        *,
+        sums: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(name=f"node {name}", daemon=True)
+        self.where, self.node, self.token, self.sizes = where, name, token, dict(sizes)
+        self.history = history or History()
+        self.key = hashlib.sha256(f"{name}{token}".encode()).hexdigest()
+        self.client = httpx.Client(timeout=30)
+        self.client.headers["Shoal-Protocol"] = "1"
+        self.last: dict[str, OrderId] = {}
+        self.answered: set[tuple[str, OrderId]] = set()
+        self.over: set[str] = set()
+        self.quit = threading.Event()
+        self.beats = self.fails_once = self.breaks_uploads = False
+        self.failure: BaseException | None = None
+
+    # Requests
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """A request, again and again until the coordinator has answered it."""
+        while True:
+            found = self.once(method, path, **more)
+            if found is not None and found.status_code < 500:
+                return found
+            if self.quit.wait(PAUSE_S):
+                raise Gone
+
+    def once(self, method: str, path: str, **more: Any) -> httpx.Response | None:
+        """One attempt; None when no whole answer came."""
+        try:
+            return self.client.request(method, f"{self.where()}/api/v1{path}", **more)
+        except (httpx.TransportError, httpx.DecodingError):
+            return None
+
+    # Life
+
+    def run(self) -> None:
+        try:
+            self.enter()
+            while not self.over.issuperset(self.sizes) and not self.quit.is_set():
+                self.step()
+        except Gone:
+            return
+        except BaseException as error:  # noqa: BLE001 - shown by `finish`
+            self.failure = error
+        finally:
+            self.client.close()
+
+    def finish(self, patience_s: float = 60.0) -> None:
+        """Wait until it has ended by itself."""
+        self.join(patience_s)
+        late = self.is_alive()
+        self.quit.set()
+        self.join(patience_s)
+        if self.failure is not None:
+            raise self.failure
+        assert not late, f"{self.node} has not ended; over: {self.over} of {set(self.sizes)}"
+
+    def enter(self) -> None:
+        """Enrol and say hello."""
+        wanted = {"token": self.token, "name": self.node, "info": {"test": True}}
+        found = self.ask("POST", "/enrol", json=wanted, headers={"Idempotency-Key": self.key})
+        assert found.status_code == 201, found.text
+        with self.history.lock:
+            self.history.enrolled[self.node] = found.json()["credential"]
+        self.client.headers["Authorization"] = f"Bearer {found.json()['credential']}"
+        assert self.ask("POST", "/hello", json={}).status_code == 200
+
+    def step(self) -> None:
+        """One poll, and what follows from it."""
+        held = [("held", f"{job}:{boot}.{n}") for job, (boot, n) in self.last.items() if job not in self.over]
+        found = self.ask("GET", "/work", params=[("wait_s", "1"), *held])
+        if found.status_code == 204:
+            return
+        assert found.status_code == 200, found.text
+        frame = wire.decode(found.content)
+        match frame.message:
+            case Stop():
+                self.over.add(frame.job)
+            case Idle():
+                self.last.pop(frame.job, None)
+            case Order() as order:
+                self.obey(frame.job, order, frame.payload)
+
+    def obey(self, job: str, order: Order, payload: bytes) -> None:
+        """Do an order and see its report acknowledged."""
+        if (job, order.id) in self.answered:
+            self.history.wrong(f"{self.node}: order {order.id} of {job} came again after its acknowledgement")
+        self.last[job] = order.id
+        if order.body is not None:
+            self.read(job, order.body, payload)
+        if self.fails_once and order.kind == "train":
+            self.fails_once = False
+            self.fail(job, order)
+            return
+        if self.beats:
+            beat = {"job": job, "order": f"{order.id[0]}.{order.id[1]}", "progress": 0.5}
+            assert self.ask("POST", "/beat", json=beat).status_code == 204
+        ack = self.report(job, order)
+        self.history.acknowledged(job, self.node, order, ack)
+        self.answered.add((job, order.id))
+
+    def read(self, job: str, ref: Ref, payload: bytes) -> None:
+        """Get what an order names, and see that it is that."""
+        if not payload:
+            found = self.ask("GET", f"/jobs/{job}/bodies/{ref.digest}")
+            if found.status_code == 409:  # the order has been withdrawn meanwhile
+                return
+            assert found.status_code == 200, found.text
+            payload = found.content
+        assert hashlib.sha256(payload).hexdigest() == ref.digest, f"{self.node}: the model of {job} is not its digest"
+
+    def result(self, job: str, order: Order) -> tuple[bytes, float, dict[str, float]]:
+        """(body, weight, metrics) that answer an order."""
+        size = self.sizes[job]
+        if order.kind == "init":
+            return body(initial(size)), 1.0, {}
+        score = {"eval/accuracy": order.version / 1024, "eval/examples": 8.0}
+        if order.kind == "evaluate":
+            return b"", 0.0, score
+        return body(displacement(self.node, order.version, size)), weight(self.node), {**score, "train/loss": 0.5}
+
+    def report(self, job: str, order: Order) -> Ack:
+        """Send the result until it is acknowledged, the body before it where it is large."""
+        data, share, metrics = self.result(job, order)
+        ref = Ref(hashlib.sha256(data).hexdigest(), len(data)) if data else None
+        frame = wire.Frame(job, Report(self.node, order.id, order.version, share, ref, metrics))
+        large = len(data) > wire.INLINE_BYTES_MAX
+        content = wire.encode(frame if large else wire.Frame(job, frame.message, data))
+        here = False
+        while True:
+            if large and not here:
+                here = self.upload(job, ref, data)
+            found = self.ask("POST", f"/jobs/{job}/reports", content=content)
+            if found.status_code == 409 and found.json()["code"] == "body.missing":
+                here = False
+                time.sleep(PAUSE_S)
+                continue
+            if found.status_code == 200:
+                ack = wire.decode(found.content).message
+                assert isinstance(ack, Ack)
+                return ack
+            self.history.wrong(f"{self.node}: report on {order} of {job} got {found.status_code} {found.text}")
+            return Ack(order.id, False, "refused")
+
+    def upload(self, job: str, ref: Ref | None, data: bytes) -> bool:
+        """PUT a body, resuming what broke off; True when it is there, or is not wanted any more."""
+        assert ref is not None
+        path, start = f"/jobs/{job}/bodies/{ref.digest}", 0
+        broken = self.breaks_uploads
+        while True:
+            if broken:
+                self.break_off(path, data)
+                broken = False
+                found = None
+            else:
+                headers = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
+                found = self.once("PUT", path, content=data[start:], headers=headers)
+            if found is not None and found.status_code in (200, 201):
+                return True
+            if found is not None and found.status_code == 409 and found.json()["code"] in ("order.none", "job.ended"):
+                return True  # the report's answer will say what became of it
+            time.sleep(PAUSE_S)
+            look = self.ask("HEAD", path)
+            if look.status_code == 200:
+                return True
+            start = int(look.headers.get("Upload-Offset", "0"))
+
+    def break_off(self, path: str, data: bytes) -> None:
+        """Send the first half of a body and hang up."""
+
+        def half() -> Any:
+            yield data[: len(data) // 2]
+            time.sleep(2 * PAUSE_S)
+            raise OSError("hanging up")
+
+        try:
+            self.client.put(f"{self.where()}/api/v1{path}", content=half(), headers={"Content-Length": str(len(data))})
+        except (OSError, httpx.HTTPError):
+            return
+
+    def fail(self, job: str, order: Order) -> None:
+        """Say that an order cannot be done."""
+        content = wire.encode(wire.Frame(job, Fail(self.node, order.id, "no luck")))
+        found = self.ask("POST", f"/jobs/{job}/failures", content=content)
+        assert found.status_code == 200, found.text
+
+
+class Gone(Exception):
+    """The test has ended before the node."""

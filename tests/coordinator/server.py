@@ -1,0 +1,274 @@
+"""Coordinators for tests: real processes that can be killed, and one inside the test that can be looked into."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import uvloop
+
+from coordinator import serve
+from coordinator.driver import Driver
+from coordinator.service import Coordinator
+from coordinator.settings import Settings
+
+T = TypeVar("T")
+
+OPERATOR = "sho_test"
+PATIENCE_S = 60.0
+FAST: dict[str, Any] = {
+    "port": 0,
+    "operator_token": OPERATOR,
+    "disk_reserve_bytes": 0,
+    "lease_s": 30.0,
+    "poll_s_max": 2.0,
+    "traffic_flush_s": 0.2,
+}
+"""Settings that suit tests."""
+
+
+def until(what: str, found: Any, patience_s: float = PATIENCE_S, every_s: float = 0.01) -> Any:
+    """Wait until `found()` is true, and return it. Fails with `what` when that takes too long."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        value = found()
+        if value:
+            return value
+        time.sleep(every_s)
+    raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
+
+
+class Zygote:
+    """The process that forks coordinators."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.coordinator.zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, **serve.MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """One command and its answer."""
+        with self._lock:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+            return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_S)
+        self._process.stdout.close()
+
+
+class Api:
+    """What an operator asks of a coordinator, wherever it is."""
+
+    url: str
+    folder: Path
+
+    def __init__(self) -> None:
+        self._client = httpx.Client(timeout=PATIENCE_S, headers={"Authorization": f"Bearer {OPERATOR}"})
+
+    def close(self) -> None:
+        self._client.close()
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """A request of the operator's; any answer will do."""
+        return self._client.request(method, f"{self.url}{path}", **more)
+
+    def get(self, path: str, **params: Any) -> Any:
+        """The JSON that a route answers with."""
+        answer = self.request("GET", f"/api/v1{path}", params=params)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.json()
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        answer = self.request("POST", f"/api/v1{path}", json=body or {})
+        assert answer.status_code in (200, 201), (path, answer.status_code, answer.text)
+        return answer.json()
+
+    def token(self, **more: Any) -> str:
+        """A token that enrols one node."""
+        return str(self.post("/tokens", {"role": "node", **more})["token"])
+
+    def begin(self, name: str, *, nodes: int, rounds: int = 5, start: str | None = None, **more: Any) -> Any:
+        """Make a job whose rounds want all of `nodes`."""
+        schedule = {"name": "rounds", "min_nodes": nodes, "cohort": nodes} | more.pop("schedule", {})
+        spec = {"name": name, "rounds": rounds, "schedule": schedule, **more}
+        return self.post("/jobs", {"spec": spec, **({"start_model": start} if start else {})})
+
+    def job(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/jobs/{name}")
+        return found
+
+    def notes(self, name: str, kind: str = "") -> list[dict[str, Any]]:
+        """A job's notes, of one kind or all."""
+        return [note for note in self.get(f"/jobs/{name}/notes", limit=5000)["notes"] if kind in ("", note["kind"])]
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Look into the database, past the coordinator."""
+        place = (self.folder / "shoal.db").absolute()
+        with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
+            return connection.execute(query, values).fetchall()
+
+
+class Server(Api):
+    """A coordinator in a process of its own, over one data folder, through any number of lives."""
+
+    def __init__(self, zygote: Zygote, folder: Path, **settings: Any) -> None:
+        super().__init__()
+        self._zygote, self.folder = zygote, folder
+        self.settings = {**FAST, "data": str(folder), **settings}
+        self.log = folder.parent / f"{folder.name}.log"
+        self.url, self.pid, self.lives, self._status = "http://127.0.0.1:9", 0, 0, 0
+
+    def start(self, crash: str = "", mutant: str = "", *, ready: bool = True) -> Server:
+        """Begin a life. `ready`: wait until it can be used, or has died."""
+        assert not self.pid
+        command = {"settings": self.settings, "log": str(self.log), "crash": crash, "mutant": mutant}
+        answer = self._zygote.ask(do="start", **command)
+        self.pid, self.lives = answer["pid"], self.lives + 1
+        if answer["port"] is not None:
+            self.url = f"http://127.0.0.1:{answer['port']}"
+        if ready:
+            until("the coordinator to be ready", lambda: self.ended() is not None or self._is_ready())
+        return self
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.request("GET", "/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def ended(self) -> int | None:
+        """How this life ended (-9: killed), and reap it; None while it lasts."""
+        if not self.pid:
+            return self._status
+        found: int | None = self._zygote.ask(do="poll", pid=self.pid)["status"]
+        if found is not None:
+            self._status = found
+            self.pid = 0
+        return found
+
+    def end(self, sig: int = signal.SIGTERM) -> int:
+        """End this life, and reap it."""
+        if self.pid:
+            os.kill(self.pid, sig)
+            until("the coordinator to end", lambda: self.ended() is not None, every_s=0.002)
+        return self._status
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self.end(signal.SIGKILL)
+
+    def rss_bytes(self) -> int:
+        """Memory that it holds now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Inside(Api):
+    """A coordinator in a thread of the test's own process, over real sockets."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        super().__init__()
+        self.folder = folder
+        self.settings = Settings.model_validate({**FAST, "data": folder, **settings})
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+        self._up = threading.Event()
+        self.failure: BaseException | None = None
+
+    def _run(self) -> None:
+        try:
+            self._sock = serve.listen(self.settings)
+            self.url = serve.address(self.settings, self._sock)
+            self.server = serve.build(self.settings)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                self.loop = runner.get_loop()
+                runner.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - shown where it is waited for
+            self.failure = error
+        finally:
+            self._up.set()
+
+    async def _serve(self) -> None:
+        async def tell() -> None:
+            while not self.server.started:
+                await asyncio.sleep(0.001)
+            self._up.set()
+
+        telling = asyncio.create_task(tell())
+        try:
+            await self.server.serve(sockets=[self._sock])
+        finally:
+            telling.cancel()
+            self._sock.close()
+
+    def start(self) -> Inside:
+        self._thread.start()
+        assert self._up.wait(PATIENCE_S)
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+    def stop(self) -> None:
+        """End in good order."""
+        if self.failure is None:
+            self.server.should_exit = True
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        self.close()
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self.server.coordinator
+
+    def driver(self, job: str) -> Driver:
+        found = self.coordinator.records[job].driver
+        assert found is not None
+        return found
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the coordinator's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+
+
+_numbers = itertools.count(1)
+
+
+def fresh(prefix: str) -> str:
+    """A name that no other test in this process has used."""
+    return f"{prefix}{next(_numbers)}"
+
+
+@contextlib.contextmanager
+def inside(folder: Path, **settings: Any) -> Iterator[Inside]:
+    """A coordinator in this process, from start to end."""
+    running = Inside(folder, **settings).start()
+    try:
+        yield running
+    finally:
+        running.stop()

@@ -1,0 +1,121 @@
+"""The coordinator is killed at every named point of the source, at its first, second and third pass, and goes on."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.runtime.store import STEPS
+from tests.coordinator.history import check, final, predicted
+from tests.coordinator.node import Gone, History, Node
+from tests.coordinator.server import Server, until
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"inline": 10, "large": 70_000}
+SUMS = {"inline": "fixed", "large": "float64"}
+ROUNDS = {"inline": 14, "large": 9}
+PASSES = (1, 2, 3)
+LATER = {"journal.before-commit": (12, 25, 41), "journal.after-commit": (11, 23, 40)}
+"""The first commits of a life are those of its start; these lie in the middle of rounds."""
+
+
+def points() -> list[str]:
+    """The names of all crash points that a coordinator passes, from the source."""
+    source = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.py")))
+    named = re.findall(r'\bcrashpoint\("([a-z.-]+)"\)', source)
+    store = (ROOT / "shoal/runtime/store.py").read_text()
+    written = set(re.findall(r'_keep\([^"\n]*"([a-z]+)", self\._at\)', store))
+    return sorted({*named, *(f"{what}.{step}" for what in written for step in STEPS)})
+
+
+def test_the_points_are_found() -> None:
+    found = points()
+    assert {"journal.before-commit", "upload.received", "enrol.committed", "body.renamed"} <= set(found)
+    calls = sum(path.read_text().count("crashpoint(") for path in (ROOT / "coordinator").rglob("*.py"))
+    steps = len([name for name in found if name.startswith("body.")])
+    assert len(found) - steps == calls - 1, "a call of crashpoint whose name is no plain string, or is used twice"
+
+
+class Visitors(threading.Thread):
+    """Nodes that only enrol and say hello to no job, one after the other."""
+
+    def __init__(self, server: Server, tokens: list[str], history: History) -> None:
+        super().__init__(daemon=True)
+        self.nodes = [Node(lambda: server.url, f"v{i}", token, {}, history) for i, token in enumerate(tokens)]
+
+    def run(self) -> None:
+        for node in self.nodes:
+            try:
+                wanted = {"token": node.token, "name": node.node}
+                found = node.ask("POST", "/enrol", json=wanted, headers={"Idempotency-Key": node.key})
+            except Gone:
+                return
+            if found.status_code != 201:
+                node.history.wrong(f"{node.node} cannot enrol: {found.text}")
+            node.quit.wait(0.02)
+
+    def finish(self) -> None:
+        for node in self.nodes:
+            node.quit.set()
+        self.join(10)
+        for node in self.nodes:
+            node.client.close()
+
+
+def lives(server: Server, point: str, passes: tuple[int, ...], nodes: list[Node]) -> None:
+    """Crash at each of these passes, one life after the other, then begin the last life."""
+    for k in passes:
+        server.start(crash=f"{point}#{k}")
+        until(
+            f"{point}#{k} to be passed or the jobs to end",
+            lambda: server.ended() is not None or not any(node.is_alive() for node in nodes),
+        )
+        assert server.ended() == -9, f"{point}#{k} was not reached: make the scenario pass it"
+    server.start()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("point", points())
+def test_a_crash_at_every_point(
+    point: str, server: Callable[..., Server], swarm: Callable[..., list[Node]]
+) -> None:
+    running = server().start()
+    for job, size in SIZES.items():
+        assert size
+        running.begin(job, nodes=2, rounds=ROUNDS[job], sums=SUMS[job])
+    history = History()
+    visitors = Visitors(running, [running.token() for _ in range(40)], history)
+    tokens = [running.token() for _ in range(2)]
+    assert running.end() == 0
+    nodes = [Node(lambda: running.url, f"n{i}", token, SIZES, history) for i, token in enumerate(tokens)]
+    nodes[0].breaks_uploads = nodes[1].beats = True
+    for thread in (*nodes, visitors):
+        thread.start()
+    try:
+        for passes in (PASSES, LATER.get(point, ())):
+            lives(running, point, passes, nodes)
+            if passes is PASSES and LATER.get(point):
+                running.kill()
+        for node in nodes:
+            node.finish()
+        check(running, history, SIZES, SUMS, nodes=2)
+        for job, size in SIZES.items():
+            assert final(running, job) == predicted(size, ROUNDS[job], ("n0", "n1"), SUMS[job])
+            until("the job to be done", lambda job=job: running.job(job)["state"] == "done")
+        who_may(running, history)
+    finally:
+        for node in nodes:
+            node.quit.set()
+        visitors.finish()
+
+
+def who_may(running: Server, history: History) -> None:
+    """Whoever was told a credential can use it."""
+    for name, credential in itertools.islice(history.enrolled.items(), 3):
+        answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": f"Bearer {credential}"})
+        assert answer.status_code == 200, (name, answer.text)

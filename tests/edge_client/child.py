@@ -1,0 +1,33 @@
+"""A node's process that ends itself with SIGKILL at a named point: `python -m tests.edge_client.child POINT NTH`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from edge_client.running import run
+from edge_client.settings import EdgeSettings
+from shoal.settings import load
+from tests.edge_client.remembering import installed
+
+
+def main(point: str, nth: int) -> int:
+    """Run a node until it ends, or comes to that point for the nth time. Every point that it passes is noted."""
+    passed, seen = 0, Path(os.environ["POINTS"])
+
+    def at(name: str) -> None:
+        nonlocal passed
+        with seen.open("a") as file:
+            file.write(f"{name}\n")
+        passed += name == point
+        if name == point and passed == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with installed():
+        return run(load(EdgeSettings, "edge"), at=at)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

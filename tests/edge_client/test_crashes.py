@@ -1,0 +1,107 @@
+"""A node is killed at every named point, really, and started again: nothing is lost and nothing counted twice.
+
+What a missing fsync would lose is not seen here (the kernel survives); the order of the steps is tested with the store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.core.machine import Version
+from tests.edge_client.conftest import LARGE, PLAN, Place
+from tests.edge_client.fake import Coordinator, serving
+from tests.edge_client.remembering import installed
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = ("written", "synced", "renamed", "kept")
+ONCE = [f"{what}.{step}" for what in ("enrolling", "credential", "job") for step in STEPS]
+EVERY_ROUND = [
+    *(f"{what}.{step}" for what in ("body", "spool", "memory") for step in STEPS),
+    *("spool.removed", "work.begun", "work.done", "report.sending", "report.answered"),
+]
+
+
+def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8) -> int:
+    """Run a node's process; its exit code, negative for a signal."""
+    environment = {
+        **os.environ,
+        "POINTS": str(place.folder / "points"),
+        "SHOAL_EDGE__URL": place.url,
+        "SHOAL_EDGE__TOKEN": "sht_one",
+        "SHOAL_EDGE__NAME": "a",
+        "SHOAL_EDGE__JOBS": '["j"]',
+        "SHOAL_EDGE__STATE": str(place.folder / "state"),
+        "SHOAL_EDGE__BACKOFF_S": "0.1",
+        "SHOAL_EDGE__LEARNER": str(ROOT / "tests/edge_client/learners.py:learner"),
+        "SHOAL_EDGE__OPTIONS": f'{{"size": {size}}}',
+    }
+    command = [sys.executable, "-m", "tests.edge_client.child", point, str(nth)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode
+
+
+def check(coordinator: Coordinator, rounds: int) -> None:
+    """Each round counted one update, once, and the node's memory knew of each that was counted before."""
+    versions: list[Version] = coordinator.versions["j"]
+    assert [version.number for version in versions] == list(range(rounds + 1))
+    assert all(len(version.reports) == 1 for version in versions[1:])
+    assert len(coordinator.counted) == len(set(coordinator.counted)) == rounds + 2
+    counts = [metrics["train/count"] for metrics in coordinator.metrics if "train/count" in metrics]
+    assert counts == [float(n) for n in range(rounds)]
+    assert coordinator.failed == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])
+def test_killed_at_every_point(tmp_path: Path, size: int) -> None:
+    rounds = len(EVERY_ROUND) + 3
+    plan = {**PLAN, "rounds": rounds, "algorithm": {"name": "remembering"}}
+    with installed():
+        coordinator = Coordinator(tmp_path / "coordinator", {"j": plan})
+    with serving(coordinator) as url:
+        place = Place(coordinator, url, tmp_path)
+        for point in EVERY_ROUND:
+            assert child(place, point, size=size) == -signal.SIGKILL, f"{point} was never passed"
+        assert child(place, size=size) == 0
+    check(coordinator, rounds)
+    assert set((tmp_path / "points").read_text().split()) == {*ONCE, *EVERY_ROUND}
+
+
+@pytest.mark.parametrize("point", ONCE)
+def test_killed_while_entering(place: Place, point: str) -> None:
+    """A one-time token is good for one node, even one that dies before it knows its credential."""
+    assert child(place, point) == -signal.SIGKILL
+    assert child(place) == 0
+    assert len(place.coordinator.nodes) == 1
+    assert len(place.coordinator.counted) == len(set(place.coordinator.counted)) == 5
+
+
+def test_the_points_are_those_in_the_source() -> None:
+    """A point that is named in the code, and killed at by no test, is no use."""
+    text = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("edge_client", "shoal/runtime")
+        for path in (ROOT / folder).glob("*.py")
+    )
+    single = set(re.findall(r"""at\(\s*"([a-z.]+)"\)""", text))
+    written = set(re.findall(r"""write_file\([^\n]*"([a-z]+)", self\._at""", text)) | {"body"}
+    assert single | {f"{what}.{step}" for what in written for step in STEPS} == {*ONCE, *EVERY_ROUND}
+
+
+def test_an_unsent_report_is_taken_up(place: Place) -> None:
+    """Killed between the spool and the first byte sent; what the next process sends was not trained again."""
+    points, coordinator = place.folder / "points", place.coordinator
+    assert child(place, "report.sending", 2) == -signal.SIGKILL  # the first report was the initial model
+    assert points.read_text().split().count("work.begun") == 2
+    assert child(place) == 0
+    assert points.read_text().split().count("work.begun") == 2 + 3  # two more rounds and the evaluation
+    assert len(coordinator.counted) == len(set(coordinator.counted)) == 5

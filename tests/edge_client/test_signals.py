@@ -1,0 +1,141 @@
+"""Ctrl-C once, twice, and SIGTERM, on a real process: `python -m edge_client`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.edge_client.conftest import Place
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def process(place: Place, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    """A node's process that holds in its training for as long as the file `hold` is there."""
+    hold = place.folder / "hold"
+    hold.touch()
+    given = {
+        "URL": place.url,
+        "TOKEN": "sht_one",
+        "NAME": "a",
+        "STATE": str(place.folder / "state"),
+        "BACKOFF_S": "0.1",
+        "LEARNER": f"{ROOT / 'tests/edge_client/learners.py'}:learner",
+        "OPTIONS": f'{{"hold": "{hold}"}}',
+        **settings,
+    }
+    environment = {**os.environ, **{f"SHOAL_EDGE__{key}": value for key, value in given.items()}}
+    command = [sys.executable, "-m", "edge_client"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def training(place: Place) -> None:
+    """Wait until the node is in the middle of its training."""
+    place.coordinator.wait(lambda: place.coordinator.beats)
+
+
+def test_ctrl_c_hands_the_order_back(place: Place) -> None:
+    with process(place) as node:
+        training(place)
+        node.send_signal(signal.SIGINT)
+        said = node.communicate(timeout=30)[1]
+        assert node.returncode == 130, said
+    assert place.coordinator.left == ["a"]
+    assert "Traceback" not in said
+    assert "handing my orders back" in said
+    member = place.coordinator.hubs["j"].roster["a"]
+    assert (member.here, member.order) == (False, None)
+
+
+def test_ctrl_c_delivers_what_is_ready(place: Place) -> None:
+    """The answer is lost again and again; Ctrl-C comes, and the report still gets through before the node goes."""
+    coordinator = place.coordinator
+    faults = [coordinator.plant("503", "POST", "/jobs/j/reports", retry_after="1")]
+    with process(place) as node:
+        faults[0].hit.wait(30.0)
+        node.send_signal(signal.SIGINT)
+        said = node.communicate(timeout=30)[1]
+        assert node.returncode == 130, said
+    assert len(coordinator.counted) == 1  # the initial model
+    assert coordinator.left == ["a"]
+
+
+def test_ctrl_c_twice_is_now(place: Place) -> None:
+    """The learner doesn't look at its ticks, and the coordinator doesn't answer: no reason to stay."""
+    with process(place, OPTIONS='{"fault": "deaf"}') as node:
+        training(place)
+        for _ in range(20):
+            place.coordinator.plant("lose-request", "POST", "/leave")
+        node.send_signal(signal.SIGINT)
+        assert "handing my orders back" in next(line for line in node.stderr or () if "handing" in line)
+        node.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        assert node.wait(timeout=30) == 130
+        assert time.monotonic() - begun < 20.0
+
+
+def test_sigterm_lets_the_work_be_done(place: Place) -> None:
+    coordinator = place.coordinator
+    with process(place, WORK_S="60") as node:
+        training(place)
+        node.send_signal(signal.SIGTERM)
+        assert any("ending" in line for line in node.stderr or ())
+        (place.folder / "hold").unlink()
+        assert node.wait(timeout=30) == 0
+    assert len(coordinator.counted) == 2  # the initial model, and the round that was in hand
+    assert coordinator.left == ["a"]
+
+
+def test_sigterm_does_not_wait_for_ever(place: Place) -> None:
+    with process(place, WORK_S="0.2", ANSWER_S="0.1") as node:
+        training(place)
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(timeout=30) == 0
+    assert len(place.coordinator.counted) == 1
+    assert place.coordinator.left == ["a"]
+
+
+def test_a_second_process_with_the_same_state_is_refused(place: Place) -> None:
+    with process(place):
+        training(place)
+        with process(place) as second:
+            said = second.communicate(timeout=30)[1]
+            assert second.returncode == 1
+    assert "another edge client works with" in said
+    assert "hint:" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "text"),
+    [
+        ({"TOKEN": "sht_wrong"}, 3, "token is unknown"),
+        ({"TOKEN": ""}, 3, "not known at"),
+        ({"URL": "http://127.0.0.1:9", "GIVE_UP_S": "0.2"}, 3, "cannot be reached"),
+        ({"URL": "http://203.0.113.5:8080"}, 3, "plain http to the public address"),
+        ({"LEARNER": "nowhere.py:learner"}, 2, "no file nowhere.py"),
+        ({"LEARNER": ""}, 2, "no learner"),
+        ({"NAME": "Not A Name"}, 2, "a name has 1 to 63"),
+        ({"NMAE": "a"}, 2, "did you mean 'name'?"),
+        ({"JOBS": '["other"]'}, 1, "no job of that name"),
+        ({"STATE": "/proc/nowhere"}, 1, "/proc/nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(place: Place, settings: dict[str, str], code: int, text: str) -> None:
+    with process(place, **settings) as node:
+        said = node.communicate(timeout=30)[1]
+        assert node.returncode == code, said
+    assert text in said
+    assert "Traceback" not in said
