@@ -10,7 +10,9 @@ writer), so that checking one costs a hash, and a revocation holds from the next
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import secrets
 import time
 from dataclasses import dataclass
@@ -99,11 +101,24 @@ def end_session(connection: Connection, secret: str) -> None:
     connection.execute(delete(tokens).where(tokens.c.secret == hashed(secret)))
 
 
-def enrol(connection: Connection, token: str, name: str, info: dict[str, Any]) -> str:
+def credential_of(token: str, key: str) -> str:
+    """A node's credential: random, or the same again for the same token and the node's own random key."""
+    if not key:
+        return new_secret("node")
+    mixed = hmac.digest(key.encode(), token.encode(), "sha256")
+    return PREFIXES["node"] + base64.urlsafe_b64encode(mixed).rstrip(b"=").decode()
+
+
+def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], key: str = "") -> str:
     """Spend one use of a token and make the node's credential, in one transaction: one token, one node, races too.
 
-    Raises `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken.
+    `key`: who enrols again with the same one, because the answer was lost, gets the same credential again. Raises
+    `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken.
     """
+    secret, now = credential_of(token, key), time.time()
+    again = select(nodes).where(nodes.c.name == name, nodes.c.secret == hashed(secret), ~nodes.c.revoked)
+    if connection.execute(again).first() is not None:
+        return secret
     row = connection.execute(select(tokens).where(tokens.c.secret == hashed(token), tokens.c.role == "node")).first()
     if row is None or row.uses < 1 or (row.expires_at is not None and row.expires_at < time.time()):
         raise NotAllowed(
@@ -122,7 +137,6 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any]) -
             code="node.exists",
             hint="choose another --name, or use the state folder of that node, or remove it (`shoal nodes remove`)",
         )
-    secret, now = new_secret("node"), time.time()
     connection.execute(update(tokens).where(tokens.c.secret == row.secret).values(uses=row.uses - 1))
     connection.execute(delete(nodes).where(nodes.c.name == name))
     values = {"name": name, "secret": hashed(secret), "joined_at": now, "seen_at": now, "info": info, "revoked": False}

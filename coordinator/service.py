@@ -172,9 +172,9 @@ class Coordinator:
 
     # Nodes
 
-    async def enrol(self, token: str, name: str, info: dict[str, Any]) -> str:
+    async def enrol(self, token: str, name: str, info: dict[str, Any], key: str = "") -> str:
         """A credential for a one-time token; see `auth.enrol`."""
-        credential = await self.database.write(lambda c: auth.enrol(c, token, name, info))
+        credential = await self.database.write(lambda c: auth.enrol(c, token, name, info, key))
         crashpoint("enrol.committed")
         self.directory.forget_node(name)
         self.directory.admit(auth.hashed(credential), auth.Principal("node", name))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 
 from coordinator import auth, describe, views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
@@ -21,15 +22,23 @@ WRONG_TOKEN_S = 0.5
 
 
 @router.post("/enrol", status_code=201, tags=["node"])
-async def enrol(body: views.Enrolment, request: Request, coordinator: Coord) -> views.Enrolled:
+async def enrol(
+    body: views.Enrolment,
+    request: Request,
+    coordinator: Coord,
+    idempotency_key: Annotated[
+        str, Header(pattern="^[A-Za-z0-9_-]{22,128}$", description="random; the same again gets the same answer")
+    ] = "",
+) -> views.Enrolled:
     """A one-time token for a credential of the node's own."""
     protocol = negotiate(body.protocols)
-    label(request, node=body.name, kind="enrol")
+    label(request, kind="enrol")
     try:
-        credential = await coordinator.enrol(body.token, body.name, body.info)
+        credential = await coordinator.enrol(body.token, body.name, body.info, idempotency_key)
     except NotAllowed:
         await asyncio.sleep(WRONG_TOKEN_S)
         raise
+    label(request, node=body.name, kind="enrol")  # no name of a stranger's goes into the books
     return views.Enrolled(credential=credential, name=body.name, protocol=protocol)
 
 

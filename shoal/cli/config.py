@@ -14,9 +14,16 @@ if TYPE_CHECKING:
 
     from shoal.settings import Origin
 
-app = typer.Typer(help="Settings: see `shoal config show --origin`.")
+app = typer.Typer(help="Settings: show.")
 
 _SECRET = ("token", "password", "secret")
+
+
+@app.callback(invoke_without_command=True)
+def config(context: typer.Context) -> None:
+    """Settings: show. Alone: show."""
+    if context.invoked_subcommand is None:
+        show()
 
 
 @app.command("show")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -56,10 +57,13 @@ def remove(
 
 def confirm(question: str, yes: bool) -> None:
     """Ask before something that can't be undone. Raises `ShoalError` where there is nobody to ask, `Abort` at a no."""
-    import sys
-
     if yes:
         return
-    if out.flags.json or not sys.stdin.isatty():
+    if out.flags.json or not is_person():
         raise ShoalError("this needs a yes, and there is nobody to ask", code="usage.confirm", hint="add --yes")
     typer.confirm(question, abort=True)
+
+
+def is_person() -> bool:
+    """Whether somebody sits at the other end of stdin."""
+    return sys.stdin.isatty()

@@ -35,7 +35,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
         argument = rest[position]
         if argument in _SWITCHES or argument.startswith("--config="):
             front.append(argument)
-        elif argument == "--config" and position + 1 < end:
+        elif argument == "--config" and position + 1 < end and not rest[position + 1].startswith("-"):
             position += 1
             front += [argument, rest[position]]
         else:

@@ -137,8 +137,9 @@ class Weights:
 
 def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:
     """A tree of that layout, copied from tensors of any device; those that are missing become zero."""
-    if any(tensor.device.type != "cpu" for tensor in tensors.values()):
-        return Tree(layout, _packed_on_device(layout, tensors).cpu().numpy())
+    away = next((tensor.device for tensor in tensors.values() if tensor.device.type != "cpu"), None)
+    if away is not None:
+        return Tree(layout, packed_on(away, layout, tensors).cpu().numpy())
     missing = [leaf for leaf in layout.leaves if leaf.name not in tensors]
     buffer = np.zeros(layout.nbytes, np.uint8) if missing else np.empty(layout.nbytes, np.uint8)
     for name, view in _views(layout, torch.from_numpy(buffer)).items():
@@ -147,9 +148,8 @@ def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:
     return Tree(layout, buffer)
 
 
-def _packed_on_device(layout: Layout, tensors: Mapping[str, Tensor]) -> Tensor:
-    """The tree's bytes in one tensor on the device, so that one transfer brings them all."""
-    device = next(tensor.device for tensor in tensors.values() if tensor.device.type != "cpu")
+def packed_on(device: torch.device, layout: Layout, tensors: Mapping[str, Tensor]) -> Tensor:
+    """A tree's bytes in one tensor on the device, `uint8[layout.nbytes]`, so that one transfer brings them all."""
     flat = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
     views = _views(layout, flat)
     for name, tensor in tensors.items():

@@ -50,7 +50,7 @@ def configure(
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    end: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(console, out)]
+    end: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, in_order, _renderer(console, out)]
     handler = logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=end))
     root = logging.getLogger()
@@ -98,8 +98,14 @@ def tries_in_words(_logger: Any, _method: str, entry: MutableMapping[str, Any]) 
         return entry
     kept = {name: value for name, value in entry.items() if name not in _STAMINA}
     why = re.sub(r"^\w+\((['\"])(.*)\1\)$", r"\2", str(entry.get("caused_by", "")))
-    pause_s = round(float(entry.get("wait_for", 0.0)), 1)
+    pause_s = round(float(entry.get("wait_for", 0.0)), 2)
     return {**kept, "event": f"trying again in {pause_s:g} s", "why": why, "tries": entry.get("retry_num", 0)}
 
 
+def in_order(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """structlog's processor: when, how bad, what, who and where first; then the rest as it came."""
+    return {name: entry[name] for name in (*_FIRST, *entry) if name in entry}
+
+
+_FIRST = ("at", "level", "event", "role", "node", "job", "round")
 _STAMINA = {"callable", "args", "kwargs", "retry_num", "caused_by", "wait_for", "waited_so_far"}

@@ -28,7 +28,7 @@ from typing import Any, Self
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ref
 from shoal.core.tree import Slots
-from shoal.wire import PIECE_BYTES, open_payload, payload_pieces
+from shoal.wire import NAME, PIECE_BYTES, open_payload, payload_pieces
 
 CrashPoint = Callable[[str], None]
 """Called with `WHAT.STEP` around every step that a crash could fall between; tests end the process there."""
@@ -293,7 +293,7 @@ class FileBodies:
 
     def _partial(self, owner: str, digest: str) -> Path:
         assert _DIGEST.fullmatch(digest), digest
-        assert owner == Path(owner).name, owner
+        assert NAME.fullmatch(owner), owner
         return self.folder / "partial" / owner / digest
 
     def sweep(self, older_s: float = 0.0) -> None:

@@ -3,6 +3,7 @@ and the deadline after Bonawitz et al., "Towards Federated Learning at Scale", M
 
     n = cohort, or fraction * members        ask n + over of them
     close when n have reported, or nobody is left to wait for, or the deadline has passed: the last two from `quorum` on
+    below the quorum, each deadline that passes asks as many nodes more as are missing, and those that failed once more
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Rounds(Schedule):
             raise InvalidJob("rounds: cohort and over must not be negative")
         if self.deadline_s and not DEADLINE_MIN_S <= self.deadline_s <= DEADLINE_MAX_S:
             raise InvalidJob(
-                f"rounds: deadline_s is {self.deadline_s}; it lies between {DEADLINE_MIN_S} and {DEADLINE_MAX_S:g} seconds",
-                hint="or is 0: then it follows from the last rounds",
+                f"rounds: deadline_s is {self.deadline_s}, not between {DEADLINE_MIN_S} and {DEADLINE_MAX_S:g} seconds",
+                hint="0 makes it follow from the last rounds",
             )
         if not 0 < self.fraction <= 1:
             raise InvalidJob(f"rounds: fraction is {self.fraction}, but a share of the nodes lies in (0, 1]")
@@ -101,26 +102,26 @@ class Rounds(Schedule):
         late = view.now >= view.opened + deadline
         if late and enough:
             return [Close(f"deadline of {deadline:g} s with {got} of {wanted}")]
-        missing = wanted - got - pending
+        passed = max(1, floor((view.now - view.opened) / deadline)) if late else 0
+        missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
         fresh = [node for node in view.idle if node not in view.asked]
         if missing > 0 and fresh:
-            return [Ask(view.pick(fresh, missing), "train", f"{missing} of {wanted} lost: replaced")]
+            nodes = view.pick(fresh, missing)
+            why = f"deadline of {deadline:g} s with {got} of {wanted}" if late else f"{missing} of {wanted} lost"
+            return [Ask(nodes, "train", f"{why}: {len(nodes)} asked in their place")]
         if not pending and enough:
             return [Close(f"{got} of {wanted}: nobody is left to wait for")]
-        return self._extend(view, deadline, wanted, late)
+        until = view.opened + (1 + passed) * deadline
+        until += deadline if until <= view.now else 0.0  # a rounding error must not become a busy loop
+        return self._extend(view, until, wanted, late)
 
-    def _extend(self, view: View, deadline: float, wanted: int, late: bool) -> list[Decision]:
+    def _extend(self, view: View, until: float, wanted: int, late: bool) -> list[Decision]:
         """Below the quorum, or before the deadline: wait for the next one, and let those that failed try once more."""
-        assert view.opened is not None
         got = len(view.reports)
         again = tuple(node for node in view.idle if node in view.failed)
         if again and (late or not view.busy):
             return [
                 Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")
             ]
-        passed = floor((view.now - view.opened) / deadline) + 1
-        until = view.opened + passed * deadline
-        while until <= view.now:  # a rounding error must not become a busy loop
-            until += deadline
         why = f"below the quorum: {got} of {self.quorum}, deadline extended" if late else f"{got} of {wanted} reports"
         return [Wait(why, until)]

@@ -178,23 +178,24 @@ class Memories:
     def __init__(self) -> None:
         self._now: dict[str, Ref | None] = {}
         self._made: dict[Key, dict[str, Ref | None]] = {}  # memory, by the digest of the update made with it
-        self._counted: dict[str, Key] = {}  # each node's last counted report
-        self._lost: set[Key] = set()  # made, but no longer on the node's disk
+        self._counted: dict[str, tuple[Key, str]] = {}  # each node's last counted report, and the digest of its update
+        self._gone: set[Key] = set()  # made, but no longer on the node's disk
+        self._damaged: set[Key] = set()  # made by a node whose disk was damaged later: it may have been made anew
 
     def worked(self, node: str, order: OrderId, result: Result) -> None:
         """These belong together: an update, and the memory after it."""
         made = self._made.setdefault((node, order), {})
         made[result.body.digest if result.body else ""] = result.memory
-        self._lost.discard((node, order))
+        self._gone.discard((node, order))
 
     def counted(self, report: Report) -> None:
         """From now on the memory of this report is the right one, if the node still has it."""
-        key = (report.node, report.order)
-        if key == self._counted.get(report.node):
+        key, name = (report.node, report.order), report.body.digest if report.body else ""
+        if key == self._counted.get(report.node, (None,))[0]:
             return
-        self._counted[report.node] = key
-        memory = self._made[key][report.body.digest if report.body else ""]
-        if memory is not None and key not in self._lost:
+        self._counted[report.node] = key, name
+        memory = self._made[key][name]
+        if memory is not None and key not in self._gone:
             self._now[report.node] = memory
 
     def started(self, node: str, work: Work) -> None:
@@ -204,17 +205,18 @@ class Memories:
 
     def committed(self, node: str, memory: Ref) -> None:
         """Only what belongs to the last counted report."""
-        key = self._counted.get(node)
-        made = self._made[key].values() if key else ()
-        require(
-            memory in made, "memory: {} commits {}, which does not belong to its last report, {}", node, memory, key
-        )
+        key, name = self._counted.get(node, (None, ""))
+        made = self._made[key] if key else {}
+        right = memory in made.values() if key in self._damaged else made.get(name) == memory
+        require(right, "memory: {} commits {}, which does not belong to its last report, {}", node, memory, key)
         self._now[node] = memory
 
     def forgot(self, node: str, memory: Ref | None) -> None:
-        """Nothing can be asked of a node whose disk is gone but that it goes on from what is left."""
+        """Nothing can be asked of a node whose disk is damaged but that it goes on from what is left."""
         self._now[node] = memory
-        self._lost |= {key for key in self._made if key[0] == node}
+        lost = {key for key in self._made if key[0] == node}
+        self._gone |= lost
+        self._damaged |= lost
 
 
 def floats(tree: Tree) -> Array:

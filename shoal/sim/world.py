@@ -24,8 +24,11 @@ from shoal.sim.watch import Watch
 RETRY_S = 1.0
 """An operator whose request nobody heard tries again after so long."""
 
-CARE_S = 10.0
+CARE_S = 4.0
 """How often somebody looks for nodes that need a new process."""
+
+SWEEP_STEPS = 64
+"""Bodies are swept after each snapshot, and after so many steps, as it might happen at any time."""
 
 Pace = Callable[[str, Order], float]
 """`(node, order) -> seconds` that the work takes."""
@@ -166,7 +169,7 @@ class World:
         clock, coordinator = self.clock, self.coordinator
         snapshot = coordinator.snapshot
         while clock.now < limit_s and clock.steps < steps_max and clock.step():
-            if coordinator.snapshot is not snapshot:
+            if coordinator.snapshot is not snapshot or not clock.steps % SWEEP_STEPS:
                 snapshot = coordinator.snapshot
                 self._sweep()
             if coordinator.ended and self.over():

@@ -46,6 +46,7 @@ class Case:
 def job_answers(fake: FakeCoordinator, place: Path) -> None:
     """A job that can be looked at and told what to do."""
     fake.answers = {
+        "GET /version": {"version": "0.1.0", "protocols": [1]},
         "GET /jobs": {"jobs": [a_job(), a_job(name="other", state="waiting", metrics={}, best=None, model=None)]},
         "GET /jobs/digits": a_job(),
         "GET /jobs/digits/nodes": {"nodes": [a_node(), a_node("node-2", state="stale", metrics={})]},

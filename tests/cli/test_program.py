@@ -35,6 +35,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
         ("run a.toml --config b.toml --watch", "--config b.toml run a.toml --watch"),
         ("run a.toml --config=b.toml", "--config=b.toml run a.toml"),
         ("run a.toml --config", "run a.toml --config"),
+        ("run a.toml --config --json", "--json run a.toml --config"),
         ("join --option=x=--json", "join --option=x=--json"),
         ("export -- --json", "export -- --json"),
         ("--json --json a", "--json --json a"),
@@ -187,7 +188,7 @@ def test_quiet_says_only_the_result(shoal: Shoal, fake: FakeCoordinator, place: 
 
 def test_verbose_says_more_but_not_on_stdout(shoal: Shoal, fake: FakeCoordinator) -> None:
     fake.answers["GET /jobs"] = {"jobs": []}
-    result = shoal("jobs", "--verbose", "--json", "--url", fake.url)
+    result = shoal("jobs", "list", "--verbose", "--json", "--url", fake.url)
     assert envelope(result)["status"] == "ok"
     assert f"GET {fake.url}/api/v1/jobs" in result.stderr
 
@@ -209,7 +210,7 @@ def test_help_is_quick() -> None:
 
 def cpu_seconds(*arguments: str) -> float:
     before = os.times()
-    assert process(*arguments).wait() == 0
+    assert process(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
@@ -233,7 +234,7 @@ def test_ctrl_c_ends_with_130(fake: FakeCoordinator) -> None:
         return {"jobs": []}
 
     fake.answers["GET /jobs"] = slow
-    running = process("jobs", "--url", fake.url)
+    running = process("jobs", "list", "--url", fake.url)
     while not asked:
         time.sleep(0.01)
     running.send_signal(signal.SIGINT)

@@ -20,7 +20,6 @@ from safetensors.numpy import save
 
 from shoal import wire
 from shoal.core.message import Ack, Fail, Idle, Order, OrderId, Ref, Report, Stop
-from shoal.core.tree import Tree
 
 Floats = npt.NDArray[np.float32]
 
@@ -108,6 +107,8 @@ class Node(threading.Thread):
         self.answered: set[tuple[str, OrderId]] = set()
         self.over: set[str] = set()
         self.quit = threading.Event()
+        self.unsure = False
+        """After a break it does not claim to hold what it has answered, so that a forgotten answer is asked for again."""
         self.beats = self.fails_once = self.breaks_uploads = False
         self.failure: BaseException | None = None
 
@@ -127,6 +128,7 @@ class Node(threading.Thread):
         try:
             return self.client.request(method, f"{self.where()}/api/v1{path}", **more)
         except (httpx.TransportError, httpx.DecodingError):
+            self.unsure = True
             return None
 
     # Life
@@ -138,7 +140,7 @@ class Node(threading.Thread):
                 self.step()
         except Gone:
             return
-        except BaseException as error:  # noqa: BLE001 - shown by `finish`
+        except BaseException as error:  # shown by `finish`
             self.failure = error
         finally:
             self.client.close()
@@ -165,7 +167,10 @@ class Node(threading.Thread):
 
     def step(self) -> None:
         """One poll, and what follows from it."""
-        held = [("held", f"{job}:{boot}.{n}") for job, (boot, n) in self.last.items() if job not in self.over]
+        last = {job: order for job, order in self.last.items() if job not in self.over}
+        if self.unsure:
+            last, self.unsure = {job: order for job, order in last.items() if (job, order) not in self.answered}, False
+        held = [("held", f"{job}:{boot}.{n}") for job, (boot, n) in last.items()]
         found = self.ask("GET", "/work", params=[("wait_s", "1"), *held])
         if found.status_code == 204:
             return

@@ -209,22 +209,22 @@ class Inside(Api):
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 self.loop = runner.get_loop()
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - shown where it is waited for
+        except BaseException as error:  # shown where it is waited for
             self.failure = error
         finally:
             self._up.set()
 
     async def _serve(self) -> None:
-        async def tell() -> None:
-            while not self.server.started:
-                await asyncio.sleep(0.001)
+        startup = self.server.startup
+
+        async def start_and_tell(sockets: Any = None) -> None:
+            await startup(sockets)
             self._up.set()
 
-        telling = asyncio.create_task(tell())
+        self.server.startup = start_and_tell  # type: ignore[method-assign]
         try:
             await self.server.serve(sockets=[self._sock])
         finally:
-            telling.cancel()
             self._sock.close()
 
     def start(self) -> Inside:

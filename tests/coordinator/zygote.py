@@ -11,7 +11,6 @@ reaped by the next poll. `mutant` plants a bug of `MUTANTS`, to prove that a tes
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import importlib
 import json
@@ -24,16 +23,14 @@ from typing import Any
 
 import aiosqlite  # noqa: F401 - these are imported late by the coordinator; here, before the fork
 import alembic.command
-import numpy  # noqa: F401
 import sqlalchemy.dialects.sqlite.aiosqlite
 import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
 import coordinator.app
 import coordinator.crash
 import coordinator.database
-from coordinator import serve
+from coordinator import journal, serve
 from coordinator.database import Database, _attempt
-from coordinator.driver import Driver
 from coordinator.settings import Settings
 from shoal.plugins import algorithms, schedules
 
@@ -54,23 +51,18 @@ def acknowledge_before_commit() -> None:
     Database._commit = commit  # type: ignore[method-assign]
 
 
-def feed_before_journal() -> None:
-    """The hub is fed, and its answers go out, before the event is in the journal."""
-    take = Driver._take
+def forget_the_journal() -> None:
+    """A restart goes on from the last snapshot, without the events since."""
+    load = journal.load
 
-    async def eager(self: Driver, batch: list[Any]) -> None:
-        now = self.now()
-        fed = [self._feed_one(self.hub, coordinator.driver.Entry(0, now, time.time(), one.event)) for one in batch]
-        for waiting, one in zip(batch, fed, strict=True):
-            waiting.succeed(one.effects)
-        self._carry(fed)
-        await asyncio.sleep(0.03)
-        await take(self, batch)
+    def forgetful(connection: Any, job: str) -> Any:
+        state, now, _, last = load(connection, job)
+        return state, now, [], last
 
-    Driver._take = eager  # type: ignore[method-assign]
+    journal.load = forgetful
 
 
-MUTANTS = {"acknowledge before commit": acknowledge_before_commit, "feed before journal": feed_before_journal}
+MUTANTS = {"acknowledge before commit": acknowledge_before_commit, "forget the journal": forget_the_journal}
 
 
 def start(command: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +101,7 @@ def _be_a_coordinator(command: dict[str, Any], port: int) -> None:
     code = 70
     try:
         code = serve.run(Settings.model_validate(command["settings"]))
-    except Exception as error:  # noqa: BLE001 - told to the test by way of the log
+    except Exception as error:  # told to the test by way of the log
         sys.stderr.write(f"{type(error).__name__} {getattr(error, 'code', '')}: {error}\n")
     finally:
         sys.stderr.flush()

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import json
 import re
+import select
+import socket
 import threading
 import time
 from collections import Counter
@@ -172,7 +174,7 @@ class Coordinator:
             held[job] = int(boot), int(n)
         until = time.monotonic() + wait_s
         with self.changed:
-            while True:
+            while not request.gone():
                 for job, hub in self.hubs.items():
                     if not hub.knows(node):
                         self.feed(job, Poll(node))
@@ -180,7 +182,8 @@ class Coordinator:
                     if answer is not None:
                         return answer
                 if not self.changed.wait(until - time.monotonic()):
-                    return Answer(204)
+                    break
+        return Answer(204)
 
     def _news(self, job: str, hub: Hub, node: str, held: OrderId | None) -> Answer | None:
         standing = hub.standing(node)
@@ -289,6 +292,12 @@ class Request:
     query: dict[str, list[str]]
     headers: Any
     body: bytes
+    connection: socket.socket
+
+    def gone(self) -> bool:
+        """Whether the other side has hung up."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -314,7 +323,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._keep_half(fault, parts.path, length)
         body = self.rfile.read(length)
         coordinator.bytes_in += len(body)
-        request = Request(self.command, parts.path, parse_qs(parts.query), self.headers, body)
+        request = Request(self.command, parts.path, parse_qs(parts.query), self.headers, body, self.connection)
         status = re.search(r"\d+$", fault.kind) if fault is not None else None
         if fault is not None and status is not None:
             more = {"Retry-After": fault.retry_after} if fault.retry_after else {}

@@ -124,7 +124,7 @@ def test_a_second_process_with_the_same_state_is_refused(place: Place) -> None:
         ({"TOKEN": "sht_wrong"}, 3, "token is unknown"),
         ({"TOKEN": ""}, 3, "not known at"),
         ({"URL": "http://127.0.0.1:9", "GIVE_UP_S": "0.2"}, 3, "cannot be reached"),
-        ({"URL": "http://203.0.113.5:8080"}, 3, "plain http to the public address"),
+        ({"URL": "http://9.9.9.9:8080"}, 3, "plain http to the public address"),
         ({"LEARNER": "nowhere.py:learner"}, 2, "no file nowhere.py"),
         ({"LEARNER": ""}, 2, "no learner"),
         ({"NAME": "Not A Name"}, 2, "a name has 1 to 63"),

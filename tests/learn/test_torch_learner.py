@@ -49,6 +49,7 @@ def test_the_same_order_gives_the_same_bits() -> None:
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002
     torch.rand(7)
+    learner.evaluate()
     assert trained(learner) == first
     assert trained(some()) == first
     assert trained(some(), Budget(2, batch_size=16, seed=6)) != first
@@ -184,6 +185,7 @@ def test_evaluation_measures_the_test_data() -> None:
     x, y = digits.digits()
     learner.module.eval()
     output = learner.module(x[-200:])
+    learner.module.train()
     expected = {
         "eval/examples": 200.0,
         "eval/loss": pytest.approx(nn.functional.cross_entropy(output, y[-200:]).item(), rel=1e-6),

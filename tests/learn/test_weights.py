@@ -10,7 +10,7 @@ from torch import nn
 
 from shoal.core.errors import LearnerFailed
 from shoal.core.tree import Tree, digest
-from shoal.learn.weights import TORCH_DTYPES, Weights, pack, unpack
+from shoal.learn.weights import TORCH_DTYPES, Weights, pack, packed_on, unpack
 
 
 class Tied(nn.Module):
@@ -98,6 +98,13 @@ def test_a_buffer_that_is_replaced_is_found_again() -> None:
     module.mean = torch.ones(3)
     with pytest.raises(LearnerFailed, match=r"mean was F32\[2\]"):
         weights.save()
+
+
+def test_packing_on_a_device_is_packing() -> None:
+    """What a GPU does before its one transfer, here on the CPU."""
+    weights = Weights(Kinds())
+    flat = packed_on(torch.device("cpu"), weights.layout, weights.tensors())
+    assert np.array_equal(flat.numpy(), weights.save().buffer)
 
 
 def test_missing_tensors_become_zero() -> None:

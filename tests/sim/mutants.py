@@ -55,7 +55,9 @@ def fed_before_commit(patch: Patch) -> None:
             return
         in_flight, self._batch = self._batch, []
         for event, now in in_flight:
-            self._carry_out(self.hub.on(event, now))
+            effects = self.hub.on(event, now)
+            self._watch.fed(self.fed, event, now, effects, self.hub)
+            self._carry_out(effects)
             if not self.up or self._dies():
                 return
             self.journal.append((event, now))

@@ -42,7 +42,6 @@ export function LineChart({ what, versions, axis, zoom, onZoom }: Props) {
     (width: number, height: number): uPlot.Options => {
       const { cursor, plugin } = pointer(tokens, "metrics", setHovered);
       const strokes = names.map((name) => tokens.series[colourOf(name)] ?? tokens.ink2);
-      const range = what === "accuracy" ? accuracyRange : lossRange;
       const tickOf = (value: number) => (what === "accuracy" ? percent(value, 0) : figureTick(value));
       return {
         width,
@@ -51,7 +50,10 @@ export function LineChart({ what, versions, axis, zoom, onZoom }: Props) {
         plugins: [plugin, zoomHooks(zoom, "metrics", onZoom), divergedMarks(marks, strokes, tokens, what === "loss" ? "top" : "bottom")],
         legend: { show: false },
         padding: [10, 18, 0, 0],
-        scales: { x: xScale(zoom), y: { range: (_, low, high) => range(low, high) } },
+        scales: { x: xScale(zoom), y: {
+            range: (_, low, high) =>
+              what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, marks().diverged.length > 0),
+          } },
         axes: [xAxis(axis, tokens), yAxis(tokens, tickOf)],
         series: [
           {},

@@ -63,7 +63,9 @@ test("traffic counts rounds, not the initial model, and draws down below the lin
 });
 
 test("an accuracy axis spans whole tenths", () => {
-  expect(accuracyRange(0.12, 0.93)).toEqual([0.1, 1]);
+  expect(accuracyRange(0.12, 0.93)).toEqual([0, 1]);
+  expect(accuracyRange(0.1, 0.1)).toEqual([0, 0.1]);
+  expect(accuracyRange(-0.05, 0.4)).toEqual([-0.1, 0.4]);
   expect(accuracyRange(0.3, 0.6)).toEqual([0.3, 0.6]);
   expect(accuracyRange(1, 1)).toEqual([0.9, 1]);
   expect(accuracyRange(0, 0)).toEqual([0, 0.1]);
@@ -72,6 +74,7 @@ test("an accuracy axis spans whole tenths", () => {
 
 test("a loss axis starts at zero unless a loss is negative", () => {
   expect(lossRange(0.2, 2)).toEqual([0, 2.16]);
+  expect(lossRange(0.2, 2, true)).toEqual([0, 2.6]);
   expect(lossRange(-1, 1)).toEqual([-1, 1.16]);
   expect(lossRange(0, 0)).toEqual([0, 1]);
   expect(lossRange(null, null)).toEqual([0, 1]);

@@ -64,18 +64,19 @@ export function buildTraffic(versions: Version[]): Traffic {
   };
 }
 
-/** A range for an accuracy axis: whole tenths around the data. */
+/** A range for an accuracy axis: whole tenths around the data, from zero where that is near. */
 export function accuracyRange(low: number | null, high: number | null): [number, number] {
   if (low === null || high === null) return [0, 1];
-  const bottom = Math.floor(low * 10 + 1e-9) / 10;
+  const tenth = Math.floor(low * 10 + 1e-9) / 10;
+  const bottom = tenth > 0.1 ? tenth : Math.min(0, tenth);
   const top = Math.ceil(high * 10 - 1e-9) / 10;
   if (top > bottom) return [bottom, top];
   return bottom >= 0.1 ? [bottom - 0.1, top] : [bottom, bottom + 0.1];
 }
 
-/** A range for a loss axis: from zero (or below, if a loss is negative) to a little above the data. */
-export function lossRange(low: number | null, high: number | null): [number, number] {
+/** A range for a loss axis: from zero (or below, if a loss is negative) to above the data, far above if marks stand there. */
+export function lossRange(low: number | null, high: number | null, marked = false): [number, number] {
   if (low === null || high === null) return [0, 1];
   const bottom = Math.min(0, low);
-  return [bottom, high > bottom ? high + (high - bottom) * 0.08 : bottom + 1];
+  return [bottom, high > bottom ? high + (high - bottom) * (marked ? 0.3 : 0.08) : bottom + 1];
 }

@@ -1,0 +1,314 @@
+"""Commands at a coordinator: what they ask, and what people read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import api as module
+from shoal.runtime.backoff import Backoff
+from tests.cli.commands import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
+from tests.cli.conftest import Shoal, envelope
+from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Don't wait for reconnections."""
+    monkeypatch.setattr(module, "TICK_S", 0.02)
+    monkeypatch.setattr(module, "RECONNECT", Backoff(0.01, 0.02, 2.0))
+
+
+def at(fake: FakeCoordinator) -> dict[str, str]:
+    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+
+
+# ------------------------------------------------------------------------------------------------------- jobs and nodes
+def test_the_list_of_jobs(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    said = shoal("jobs", "list", env=at(fake)).stdout
+    digits, other = (next(line for line in said.splitlines() if line.startswith(f" {n}")) for n in ("digits", "other"))
+    for part in ("running", "2 of 5", "93.1 %", "123 kB", "235 kB", "fedavg / rounds"):
+        assert part in digits
+    assert other.split()[1:6] == ["waiting", "2", "of", "5", "–"]
+
+
+def test_no_jobs_yet(shoal: Shoal, fake: FakeCoordinator) -> None:
+    fake.answers["GET /jobs"] = {"jobs": []}
+    assert "shoal run JOB.toml" in shoal("jobs", "list", env=at(fake)).stdout
+
+
+def test_one_job(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    said = shoal("jobs", "show", "digits", "--notes", "2", env=at(fake)).stdout
+    for part in ("Digits", "round 3: 1 reports", "about 12 s left", "4,810 parameters", "node-2", "lost [red]node[/]"):
+        assert part in said
+    assert [asked.query for asked in fake.asked if asked.path.endswith("/notes")] == ["limit=2"]
+
+
+def test_a_diverged_job_can_be_shown(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    fake.answers["GET /jobs/digits"] = a_job(metrics={"eval/accuracy": "NaN", "eval/loss": "Infinity"}, best=None)
+    said = shoal("jobs", "show", "digits", env=at(fake)).stdout
+    assert "NaN" in said
+    assert "Infinity" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [
+        ("pause digits", {"why": "paused by an operator"}),
+        ("pause digits --why lunch", {"why": "lunch"}),
+        ("resume digits", {"why": "resumed by an operator"}),
+        ("stop digits", {"why": "stopped by an operator", "when": "now"}),
+        ("stop digits --when round --why enough", {"why": "enough", "when": "round"}),
+    ],
+)
+def test_jobs_do_as_told(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, arguments: str, body: dict[str, str]
+) -> None:
+    job_answers(fake, place)
+    assert shoal("jobs", *arguments.split(), env=at(fake)).exit_code == 0
+    assert fake.asked[-1].path == f"/api/v1/jobs/digits/{arguments.split()[0]}"
+    assert fake.asked[-1].json() == body
+
+
+def test_the_list_of_nodes(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    node_answers(fake, place)
+    lines = shoal("nodes", "list", env=at(fake)).stdout.splitlines()
+    assert any(line.split()[:6] == ["a", "online", "digits", "1", "s", "ago"] for line in lines)
+    assert any(line.split()[:2] == ["b", "gone"] for line in lines)
+
+
+def test_removing_a_node_wants_a_yes(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    node_answers(fake, place)
+    refused = shoal("nodes", "remove", "a", env=at(fake))
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    assert fake.asked == []
+    assert shoal("nodes", "remove", "a", "--yes", env=at(fake)).stdout == "a is removed\n"
+    assert fake.asked[-1].method == "DELETE"
+
+
+@pytest.mark.parametrize(("said", "code", "asked"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 1, 0)])
+def test_a_person_is_asked(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int, asked: int
+) -> None:
+    node_answers(fake, place)
+    monkeypatch.setattr("shoal.cli.nodes.is_person", lambda: True)
+    result = shoal("nodes", "remove", "a", env=at(fake), stdin=said)
+    assert (result.exit_code, len(fake.asked)) == (code, asked)
+    assert "Revoke" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "use"),
+    [
+        ("", {"role": "node", "uses": 1, "ttl_s": 900.0}, "shoal join {url} --token sht_x --learner FILE.py:learner"),
+        ("--name a --uses 2", {"role": "node", "uses": 2, "ttl_s": 900.0, "name": "a"}, "--name a"),
+        ("--role operator --ttl-s 5", {"role": "operator", "uses": 1, "ttl_s": 5.0}, "shoal jobs list --url {url}"),
+        ("--role viewer", {"role": "viewer", "uses": 1, "ttl_s": 900.0}, "open {url}"),
+    ],
+)
+def test_tokens(shoal: Shoal, fake: FakeCoordinator, place: Path, arguments: str, body: object, use: str) -> None:
+    COMMANDS["token create"].prepare(fake, place)
+    result = shoal("token", "create", *arguments.split(), env=at(fake))
+    assert result.exit_code == 0
+    assert fake.asked[-1].json() == body
+    assert use.format(url=fake.url) in result.stdout
+
+
+# ------------------------------------------------------------------------------------------------------------------ run
+def test_run_submits_and_watches(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    run_answers(fake, place)
+    result = shoal("run", "job.toml", "--set", "algorithm.name=fedsgd", "--name", "mine", env=at(fake))
+    assert result.exit_code == 0, result.output
+    assert fake.asked[0].json() == {
+        "spec": {
+            "name": "mine",
+            "rounds": 2,
+            "learner": "shoal.learn.digits:learner",
+            "algorithm": {"name": "fedsgd"},
+        }
+    }
+    assert "93.1 %" in result.stdout
+    assert "node-1" in result.stdout
+
+
+def test_run_detached_returns_at_once(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    run_answers(fake, place)
+    assert envelope(shoal("run", "job.toml", "--detach", "--json", env=at(fake)))["data"].keys() == {"job"}
+    assert [asked.method for asked in fake.asked] == ["POST"]
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_job_that_comes_to_nothing_ends_with_1(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, state: str
+) -> None:
+    run_answers(fake, place)
+    ended = a_job(state=state, state_why="enough")
+    fake.answers["GET /jobs/digits"] = ended
+    fake.events = [[("job", ended)], [("job", ended)]]
+    result = shoal("run", "job.toml", env=at(fake))
+    assert result.exit_code == 1
+    assert f"digits is {state}: enough" in result.stderr
+    assert "2 of 5" in result.stdout
+    found = envelope(shoal("run", "job.toml", "--json", env=at(fake)))
+    assert found["error"]["code"] == f"job.{state}"
+
+
+def test_a_job_that_takes_too_long_ends_with_4(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    run_answers(fake, place)
+    fake.answers["GET /jobs/digits"] = a_job()
+    fake.events = [[("hello", {})]]
+    result = shoal("run", "job.toml", "--timeout-s", "0.1", env=at(fake))
+    assert result.exit_code == 4
+    assert "shoal jobs show digits" in result.stderr
+
+
+def test_what_was_missed_while_the_stream_was_broken_is_asked_for(
+    shoal: Shoal, fake: FakeCoordinator, place: Path
+) -> None:
+    """The stream never says that the job is done; the page that is read after each reconnection does."""
+    run_answers(fake, place)
+    answers = [a_job(), a_job(state="done"), a_job(state="done")]
+    fake.answers["GET /jobs/digits"] = lambda asked: answers.pop(0)
+    fake.events = [[("hello", {})], [("hello", {})]]
+    assert shoal("run", "job.toml", env=at(fake)).exit_code == 0
+
+
+def test_warnings_are_shown_and_decisions_with_verbose(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    run_answers(fake, place)
+    notes = [
+        ("note", {"job": "digits", **a_note(1)}),
+        ("note", {"job": "digits", **a_note(2, kind="refusal", text="node-3: [b]NaN")}),
+        ("version", {"job": "digits", **a_version(1)}),
+    ]
+    script = [*notes, ("job", a_job(state="done"))]
+    fake.events = [list(script), list(script)]
+    quiet = shoal("run", "job.toml", env=at(fake)).stderr
+    assert quiet == "warning: node-3: [b]NaN\n"
+    loud = shoal("run", "job.toml", "--verbose", env=at(fake)).stderr
+    assert "decision version 1: 4 of 4 reports" in loud
+    assert "version  1 after 1 s, 91.0 %" in loud
+
+
+def test_run_begins_with_a_given_model(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    import numpy as np
+    from safetensors.numpy import load, save_file
+
+    run_answers(fake, place)
+    save_file({"w": np.ones(3, np.float32)}, place / "m.safetensors", {"made": "elsewhere"})
+
+    def take(asked: object) -> dict[str, int]:
+        return {"bytes": 1}
+
+    fake.answers = {**fake.answers}
+    answer = fake.answer
+
+    def accept(handler: object) -> None:
+        path = handler.path  # type: ignore[attr-defined]
+        fake.answers[f"PUT {path.removeprefix('/api/v1')}"] = take  # type: ignore[assignment]
+        answer(handler)  # type: ignore[arg-type]
+
+    fake.answer = accept  # type: ignore[method-assign, assignment]
+    assert shoal("run", "job.toml", "--model", "m.safetensors", env=at(fake)).exit_code == 0
+    sent, made = fake.asked[:2]
+    digest = sent.path.rpartition("/")[2]
+    assert (sent.method, load(sent.body)["w"].tolist()) == ("PUT", [1, 1, 1])
+    assert made.json()["start_model"] == digest
+
+
+def test_a_wrong_job_file_never_reaches_the_coordinator(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    (place / "job.toml").write_text(JOB + "ruonds = 3\n")
+    result = shoal("run", "job.toml", env=at(fake))
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert "job.toml" in result.stderr
+    assert "did you mean 'rounds'?" in result.stderr
+
+
+# --------------------------------------------------------------------------------------------------------------- export
+@pytest.mark.parametrize("version", ["2", "last", "best"])
+def test_export_writes_the_model(shoal: Shoal, fake: FakeCoordinator, place: Path, version: str) -> None:
+    export_answers(fake, place)
+    result = shoal("export", "digits", "--version", version, env=at(fake))
+    assert result.exit_code == 0, result.output
+    assert (place / "digits-2.safetensors").read_bytes() == MODEL
+    assert "digits-2.safetensors: version 2, 7 kB, sha256 " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ({"GET /jobs/digits/models/2": Raw(MODEL[:-1], {"ETag": '"sha256:' + "0" * 64 + '"'})}, 1, "damaged"),
+        ({"GET /jobs/digits": a_job(model=None)}, 1, "no model yet"),
+        ({"GET /jobs/digits/models/2": Problem(410, "model.gone", "no longer kept")}, 1, "no longer kept"),
+    ],
+)
+def test_export_leaves_nothing_behind_when_it_fails(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, changes: dict[str, object], code: int, says: str
+) -> None:
+    export_answers(fake, place)
+    fake.answers |= changes  # type: ignore[arg-type]
+    result = shoal("export", "digits", "-o", "m.safetensors", env=at(fake))
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert list(place.glob("*")) == []
+    assert list(place.glob(".*")) == []
+
+
+def test_export_of_the_best_needs_an_accuracy(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    export_answers(fake, place)
+    fake.answers["GET /jobs/digits"] = a_job(best=None)
+    result = shoal("export", "digits", "--version", "best", env=at(fake))
+    assert (result.exit_code, "--version last" in result.stderr) == (1, True)
+    assert shoal("export", "digits", "--version", "newest", env=at(fake)).exit_code == 2
+
+
+def test_export_overwrites_only_when_told(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    export_answers(fake, place)
+    (place / "digits-2.safetensors").write_bytes(b"mine")
+    (place / "m.csv").write_bytes(b"mine")
+    for arguments in ([], ["--metrics", "m.csv"]):
+        result = shoal("export", "digits", *arguments, env=at(fake))
+        assert (result.exit_code, "--force" in result.stderr) == (2, True)
+    assert (place / "digits-2.safetensors").read_bytes() == b"mine"
+    assert shoal("export", "digits", "--force", env=at(fake)).exit_code == 0
+    assert (place / "digits-2.safetensors").read_bytes() == MODEL
+
+
+def test_metrics_as_lines_or_as_a_table(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    export_answers(fake, place)
+    for name in ("m.jsonl", "m.csv"):
+        assert shoal("export", "digits", "--metrics", name, env=at(fake)).exit_code == 0
+    lines = [json.loads(line) for line in (place / "m.jsonl").read_text().splitlines()]
+    assert [line["number"] for line in lines] == [0, 1, 2]
+    head, first, second, third = (place / "m.csv").read_text().splitlines()
+    assert head.startswith("number,digest,bytes,why,")
+    assert head.endswith(",eval/accuracy")
+    assert (first[-1], second.rpartition(",")[2], third.rpartition(",")[2]) == (",", "0.91", "0.92")
+    assert not list(place.glob("*.safetensors"))
+    both = shoal("export", "digits", "--metrics", "n.csv", "-o", "n.safetensors", "--json", env=at(fake))
+    assert envelope(both)["data"].keys() == {"metrics", "model"}
+
+
+@pytest.mark.parametrize("name", ["m.txt", "m"])
+def test_metrics_in_an_unknown_form_are_refused(shoal: Shoal, fake: FakeCoordinator, name: str) -> None:
+    result = shoal("export", "digits", "--metrics", name, env=at(fake))
+    assert (result.exit_code, fake.asked) == (2, [])
+
+
+def test_a_folder_that_is_not_there(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    export_answers(fake, place)
+    for arguments in (["-o", "no/m.safetensors"], ["--metrics", "no/m.csv"]):
+        result = shoal("export", "digits", *arguments, env=at(fake))
+        assert result.exit_code == 1
+        assert "No such file" in result.stderr
+
+
+def test_nodes_of_a_job_are_shown_whole() -> None:
+    from shoal.cli.jobs import node_table
+
+    assert node_table([a_node(seconds=None, weight=None)]).row_count == 1

@@ -1,0 +1,85 @@
+"""KEY=VALUE, and job files that are changed by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.values import assignments, job_of, literal
+from shoal.core.errors import InvalidJob, ShoalError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("0.05", 0.05),
+        ("true", True),
+        ('"3"', "3"),
+        ("iid", "iid"),
+        ("dirichlet:0.5", "dirichlet:0.5"),
+        ("", ""),
+        ("/a b/c", "/a b/c"),
+        ('[1, "a"]', [1, "a"]),
+        ("1\nother = 2", "1\nother = 2"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_values_are_toml_or_text(text: str, value: object) -> None:
+    assert literal(text) == value
+    assert type(literal(text)) is type(value)
+
+
+def test_assignments_keep_what_stands_behind_the_first_sign() -> None:
+    assert assignments(["a=1", "b.c = x=y", "a=2"], "--set") == {"a": 2, "b.c": " x=y"}
+
+
+@pytest.mark.parametrize("text", ["a", "=1", " =1", ""])
+def test_what_is_no_assignment_is_a_usage_error(text: str) -> None:
+    with pytest.raises(ShoalError, match="--option") as caught:
+        assignments([text], "--option")
+    assert caught.value.code == "usage.invalid"
+
+
+JOB = 'name = "a"\nrounds = 3\n[algorithm]\nname = "fedavg"\nlr = 0.1\n'
+
+
+@pytest.fixture
+def job(place: Path) -> Path:
+    path = place / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+def test_a_job_file_as_it_stands(job: Path) -> None:
+    spec, values = job_of(job)
+    assert spec.rounds == values["rounds"] == 3
+
+
+def test_a_job_file_with_changes(job: Path) -> None:
+    spec, values = job_of(job, ["rounds=7", "algorithm.lr=0.5", "options.split=iid", "schedule.name=rounds"], "b")
+    assert (spec.name, spec.rounds, spec.algorithm["lr"], spec.options) == ("b", 7, 0.5, {"split": "iid"})
+    assert values["schedule"] == {"name": "rounds"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("algorithm.rl=1", "no field 'rl'"),
+        ("round=1", "round: unknown key"),
+        ("rounds=many", "rounds"),
+        ("rounds.more=1", "rounds is no table"),
+        ("algorithm.name=fedagv", "fedagv"),
+    ],
+)
+def test_a_wrong_change_is_named(job: Path, change: str, says: str) -> None:
+    with pytest.raises(ShoalError, match=says):
+        job_of(job, [change])
+
+
+def test_a_wrong_file_is_named(place: Path) -> None:
+    (place / "bad.toml").write_text("name = 'a'\nruonds = 3\n")
+    with pytest.raises(InvalidJob, match="bad.toml") as caught:
+        job_of(place / "bad.toml", ["rounds=3"])
+    assert caught.value.hint == "did you mean 'rounds'?"

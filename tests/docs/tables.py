@@ -1,0 +1,86 @@
+"""Tables in the documentation that are made from the code: `python -m tests.docs.tables` writes them anew.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from coordinator.settings import Settings
+from shoal.plugins import algorithms, schedules
+from shoal.spec import HeldOut, JobSpec, Limits
+
+ROOT = Path(__file__).parents[2]
+MARKED = re.compile(r"(<!-- table ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def described(kind: type[Any]) -> dict[str, str]:
+    """The text below each field of a class, its bases' included."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("shoal"):
+            body = ast.parse(inspect.cleandoc(inspect.getsource(base))).body[0]
+            assert isinstance(body, ast.ClassDef)
+            for line, below in zip(body.body, body.body[1:], strict=False):
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                    text = (
+                        below.value.value
+                        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                        else ""
+                    )
+                    found[line.target.id] = " ".join(str(text).split())
+    return found
+
+
+def of_dataclass(kind: type[Any]) -> str:
+    """Field, type, default and meaning of an algorithm's or schedule's configuration."""
+    texts = described(kind)
+    rows = ["| field | type | default | |", "|---|---|---|---|"]
+    for field in fields(kind):
+        default = "" if field.default is MISSING else f"`{field.default!r}`"
+        rows.append(f"| `{field.name}` | {field.type} | {default} | {texts[field.name]} |")
+    return "\n".join(rows) + "\n"
+
+
+def of_model(kind: type[BaseModel]) -> str:
+    """Key, default and meaning of a table of settings."""
+    rows = ["| key | default | |", "|---|---|---|"]
+    for name, field in kind.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if field.is_required() else "" if isinstance(default, BaseModel | dict) else f"`{default!s}`"
+        rows.append(f"| `{name}` | {shown} | {field.description or ''} |")
+    return "\n".join(rows) + "\n"
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """Every table by name."""
+    found: dict[str, Callable[[], str]] = {}
+    for kind in (*algorithms().values(), *schedules().values()):
+        found[kind.name] = lambda kind=kind: of_dataclass(kind)
+    models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
+    return found | {name: lambda model=model: of_model(model) for name, model in models.items()}
+
+
+def renewed(text: str) -> str:
+    """The text with every table as the code has it now."""
+    known = tables()
+    return MARKED.sub(lambda found: found[1] + known[found[2]]() + found[3], text)
+
+
+def documents() -> list[Path]:
+    """Every document of the project."""
+    return [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+
+if __name__ == "__main__":
+    for path in documents():
+        path.write_text(renewed(path.read_text()))

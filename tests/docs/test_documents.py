@@ -1,0 +1,87 @@
+"""The documentation says what the code does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shoal.plugins import algorithms, schedules
+from shoal.spec import load_job, parse_job
+from tests.docs.tables import ROOT, documents, renewed
+
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(path.read_text()) if kind == language]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_are_in_step(path: Path) -> None:
+    text = path.read_text()
+    assert renewed(text) == text, "run `python -m tests.docs.tables`"
+
+
+def test_every_algorithm_and_schedule_has_its_table() -> None:
+    text = (ROOT / "docs/algorithms.md").read_text()
+    missing = [name for name in (*algorithms(), *schedules()) if f"<!-- table {name} -->" not in text]
+    assert not missing
+
+
+def test_the_architecture_names_what_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    files = set(re.findall(r"`((?:shoal|coordinator|edge_client|dashboard|tests|docs)/[\w/.]*)`", text))
+    assert len(files) > 20
+    assert not [name for name in files if not (ROOT / name).exists()]
+    code = "\n".join(
+        path.read_text() for top in ("shoal", "coordinator", "edge_client") for path in ROOT.glob(f"{top}/**/*.py")
+    )
+    names = set(re.findall(r"`(?:wire\.)?(?:[A-Z]\w+\.)?(_?[a-z]\w+)`", text)) - {"cli", "wire", "core"}
+    unknown = [name for name in names if not re.search(rf"(def|class) {name}\b|\b{name}\b *[:=(]", code)]
+    assert not [name for name in unknown if not (ROOT / "shoal" / name).exists() and not (ROOT / name).exists()]
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    shown = blocks(ROOT / "README.md", "python")[0]
+    assert shown in (ROOT / "examples/own_model.py").read_text()
+
+
+def test_the_three_lines_of_the_readme_run() -> None:
+    code = blocks(ROOT / "README.md", "python")[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert "eval/accuracy" in done.stdout
+
+
+def test_job_files_in_documents_are_jobs() -> None:
+    found = [(path, text) for path in documents() for text in blocks(path, "toml") if "[algorithm]" in text]
+    assert found
+    for _, text in found:
+        parse_job(tomllib.loads(text))
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("**/*.toml")), ids=lambda path: path.name)
+def test_job_files_are_jobs(path: Path) -> None:
+    if "[algorithm]" in path.read_text() and "node_modules" not in path.parts:
+        assert load_job(path).name
+
+
+def test_commands_in_the_readme_exist() -> None:
+    text = "\n".join(blocks(ROOT / "README.md", "sh"))
+    commands = set(re.findall(r"^shoal ((?:[a-z]+)(?: (?:list|show|create|get))?)", text, re.MULTILINE))
+    assert len(commands) >= 5
+    for command in commands:
+        argv = [sys.executable, "-m", "shoal", *command.split(), "--help"]
+        assert subprocess.run(argv, cwd=ROOT, capture_output=True, timeout=60, check=False).returncode == 0, command

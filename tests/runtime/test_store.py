@@ -1,0 +1,412 @@
+"""Bodies in files: whole or not there, whatever happens; and never wholly in memory."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal import wire
+from shoal.core.errors import InvalidPayload, Refused, StorageFailed
+from shoal.core.message import Ref
+from shoal.core.tree import Layout, Tree, zeros
+from shoal.runtime import store
+from shoal.runtime.store import STEPS, FileBodies, FileSource, digest_of, make_folder, write_file
+
+DATA = bytes(range(256)) * 5000  # more than one piece
+REF = Ref(digest_of([DATA]), len(DATA))
+
+
+@pytest.fixture
+def bodies(tmp_path: Path) -> FileBodies:
+    return FileBodies(tmp_path / "bodies")
+
+
+def slots(count: int = 10) -> dict[str, Tree | float]:
+    return {"model": Tree.of({"w": np.arange(count, dtype=np.float32), "n": np.array(7)}), "step": 3.0}
+
+
+# Content
+
+
+def test_what_was_put_is_got(bodies: FileBodies) -> None:
+    ref = bodies.put(slots(300_000))
+    found = bodies.get(ref)
+    assert found["step"] == 3.0
+    model = found["model"]
+    assert isinstance(model, Tree)
+    assert np.array_equal(model["w"], np.arange(300_000, dtype=np.float32))
+    data = bodies.path(ref.digest).read_bytes()
+    assert data == b"".join(bytes(piece) for piece in wire.payload_pieces(slots(300_000)))
+    assert ref == Ref(digest_of([data]), len(data))
+
+
+def test_the_same_content_is_kept_once(bodies: FileBodies) -> None:
+    assert bodies.put(slots()) == bodies.put(slots())
+    assert len(bodies.digests()) == 1
+    assert list((bodies.folder / "tmp").iterdir()) == []
+
+
+def test_a_body_can_be_read_after_it_was_deleted(bodies: FileBodies) -> None:
+    ref = bodies.put(slots())
+    found = bodies.get(ref)
+    bodies.delete(ref.digest)
+    assert not bodies.has(ref.digest)
+    assert isinstance(found["model"], Tree)
+    assert found["model"]["w"][9] == 9.0
+
+
+def test_a_missing_body_is_named(bodies: FileBodies) -> None:
+    with pytest.raises(StorageFailed, match="is missing") as missing:
+        bodies.get(REF)
+    assert missing.value.code == "storage.missing"
+
+
+def test_a_body_of_another_length_is_damaged(bodies: FileBodies) -> None:
+    ref = bodies.put(slots())
+    with bodies.path(ref.digest).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(StorageFailed) as damaged:
+        bodies.open(ref)
+    assert damaged.value.code == "storage.damaged"
+    assert not bodies.check(ref)
+
+
+def test_a_changed_byte_is_found(bodies: FileBodies) -> None:
+    ref = bodies.put(slots())
+    assert bodies.check(ref)
+    data = bytearray(bodies.path(ref.digest).read_bytes())
+    data[-1] ^= 1
+    bodies.path(ref.digest).write_bytes(data)
+    assert not bodies.check(ref)
+
+
+def test_only_what_is_named_is_kept(bodies: FileBodies) -> None:
+    refs = [bodies.put(slots(count)) for count in range(1, 5)]
+    assert bodies.keep_only({refs[1].digest}) == 3
+    assert bodies.digests() == [refs[1].digest]
+
+
+def test_no_descriptor_stays_open(bodies: FileBodies) -> None:
+    ref = bodies.put(slots())
+    before = len(os.listdir("/proc/self/fd"))
+    found = [bodies.get(ref) for _ in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == before + 20
+    found.clear()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@given(start=st.integers(-300, 300), stop=st.integers(-300, 300))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_source_slices_like_bytes(tmp_path: Path, start: int, stop: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(DATA[:256])
+    assert FileSource(path)[start:stop] == DATA[:256][start:stop]
+
+
+def test_a_source_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    pieces = list(FileSource(path).pieces(5))
+    assert b"".join(pieces) == DATA[5:]
+    assert max(map(len, pieces)) == wire.PIECE_BYTES
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    source = FileSource(path)
+    os.truncate(path, 10)
+    with pytest.raises(StorageFailed, match="became shorter"):
+        source[0:20]
+
+
+def test_a_large_body_is_never_in_memory(bodies: FileBodies) -> None:
+    """256 MiB in a sparse file, put again under its own name, opened, and partly read."""
+    layout = Layout.of([("w", "F32", (64 * 2**20,))])
+    path = bodies.temporary()
+    path.write_bytes(layout.header)
+    os.truncate(path, len(layout.header) + layout.nbytes)
+    ref = Ref(digest_of(FileSource(path).pieces()), path.stat().st_size)
+    bodies.adopt(path, ref)
+    tracemalloc.start()
+    try:
+        opened = bodies.get(ref)
+        assert bodies.put(opened) == ref
+        assert bodies.check(ref)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+# Order of the steps
+
+
+def test_the_order_of_the_system_calls(bodies: FileBodies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync(file) < rename < fsync(folder): what a crash of the machine needs, and killing a process can't show."""
+    calls: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        calls.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        calls.append(("rename", str(path)))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    bodies.put(slots())
+    write_file(bodies.folder / "small", b"x", "small")
+    send(bodies, DATA)
+    calls = [call for call in calls if call != ("fsync", str(bodies.folder / "partial"))]  # a new folder in it
+    assert [name for name, _ in calls] == ["fsync", "rename", "fsync"] * 3
+    for file, moved, folder in zip(calls[::3], calls[1::3], calls[2::3], strict=True):
+        assert file[1] == moved[1] != folder[1] == str(bodies.folder)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_crash_points_come_in_order(tmp_path: Path, step: str) -> None:
+    passed: list[str] = []
+
+    def at(point: str) -> None:
+        passed.append(point)
+        if point == f"body.{step}":
+            raise KeyboardInterrupt
+
+    bodies = FileBodies(tmp_path / "bodies", at)
+    with pytest.raises(KeyboardInterrupt):
+        bodies.put(slots())
+    assert passed == [f"body.{name}" for name in STEPS[: STEPS.index(step) + 1]]
+    assert len(bodies.digests()) == (1 if step in ("renamed", "kept") else 0)
+
+
+def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"old", "file")
+
+    def at(point: str) -> None:
+        if point == "file.synced":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_file(path, b"new", "file", at)
+    assert path.read_bytes() == b"old"
+    write_file(path, b"new", "file")
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+# A disk that fails
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "hint"),
+    [
+        (errno.ENOSPC, "storage.full", "free some space"),
+        (errno.EDQUOT, "storage.full", "free some space"),
+        (errno.EACCES, "storage.denied", "who owns it"),
+        (errno.EROFS, "storage.denied", "permissions"),
+        (errno.EIO, "storage.failed", "check the disk"),
+    ],
+)
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+def test_a_failing_disk_is_named(
+    bodies: FileBodies, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: str, hint: str
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    if call == "rename":
+        monkeypatch.setattr(Path, "rename", fail)
+    else:
+        monkeypatch.setattr(os, call, fail)
+    with pytest.raises(StorageFailed) as failed:
+        bodies.put(slots())
+    assert failed.value.code == code
+    assert hint in failed.value.hint
+    with pytest.raises(StorageFailed):
+        write_file(bodies.folder / "small", b"x", "small")
+    monkeypatch.undo()
+    assert bodies.digests() == []
+    assert list((bodies.folder / "tmp").iterdir()) == []
+    assert not (bodies.folder / "small").exists()
+    assert bodies.put(slots()).digest in bodies.digests()  # and goes on when the disk is well again
+
+
+def test_a_full_disk_for_real(tmp_path: Path) -> None:
+    """A limit on the size of a file stands for a disk that is full: half of the body was written already."""
+    code = (
+        "import resource, signal, sys; from pathlib import Path; import numpy as np\n"
+        "from shoal.runtime.store import FileBodies; from shoal.core.tree import Tree\n"
+        "from shoal.core.errors import StorageFailed\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
+        f"bodies = FileBodies(Path({str(tmp_path)!r}) / 'b')\n"
+        "try:\n    bodies.put({'model': Tree.of({'w': np.zeros(2**20, np.float32)})})\n"
+        "except StorageFailed as error:\n    print(error.code, bodies.digests(), list((bodies.folder / 'tmp').iterdir()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.stdout == "storage.failed [] []\n", done.stderr
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageFailed):
+        make_folder(tmp_path / "file" / "below")
+
+
+# What comes over the network
+
+
+def send(bodies: FileBodies, data: bytes, start: int = 0, ref: Ref = REF, owner: str = "a") -> None:
+    with bodies.incoming(owner, ref, start) as incoming:
+        for place in range(0, len(data), 100_000):
+            incoming.write(data[place : place + 100_000])
+        incoming.finish()
+
+
+def litter(bodies: FileBodies) -> list[str]:
+    return [path.name for folder in ("tmp", "partial") for path in (bodies.folder / folder).rglob("*") if path.is_file()]
+
+
+def test_a_body_comes_in(bodies: FileBodies) -> None:
+    send(bodies, DATA)
+    assert bodies.open(REF)[:] == DATA
+    assert litter(bodies) == []
+
+
+@pytest.mark.parametrize("kept", [1, 100_000, 1_000_000, len(DATA) - 1, len(DATA)])
+def test_a_body_that_broke_off_is_resumed(bodies: FileBodies, kept: int) -> None:
+    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
+        incoming.write(DATA[:kept])
+        raise ConnectionError
+    assert bodies.offset("a", REF.digest) == kept
+    assert bodies.offset("b", REF.digest) == 0  # each node has its own
+    assert not bodies.has(REF.digest)
+    send(bodies, DATA[kept:], kept)
+    assert bodies.check(REF)
+    assert litter(bodies) == []
+
+
+def test_a_sender_may_go_back(bodies: FileBodies) -> None:
+    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
+        incoming.write(DATA[:5000])
+        raise ConnectionError
+    send(bodies, DATA[3000:], 3000)
+    assert bodies.check(REF)
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_gap_is_refused(bodies: FileBodies, kept: int) -> None:
+    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
+        incoming.write(DATA[:kept])
+        raise ConnectionError
+    with pytest.raises(Refused) as refused:
+        send(bodies, DATA[200:], 200)
+    assert refused.value.code == "body.offset"
+    assert bodies.offset("a", REF.digest) == kept  # what is there stays
+
+
+def test_other_bytes_are_refused_and_dropped(bodies: FileBodies) -> None:
+    with pytest.raises(InvalidPayload) as wrong:
+        send(bodies, DATA[:-1] + b"x")
+    assert wrong.value.code == "body.digest"
+    assert (litter(bodies), bodies.digests()) == ([], [])
+
+
+def test_more_bytes_than_announced_are_refused(bodies: FileBodies) -> None:
+    with pytest.raises(InvalidPayload) as wrong:
+        send(bodies, DATA + b"x")
+    assert wrong.value.code == "payload.length"
+    assert (litter(bodies), bodies.digests()) == ([], [])
+
+
+def test_too_few_bytes_are_kept_for_a_resumption(bodies: FileBodies) -> None:
+    with pytest.raises(Refused) as short:
+        send(bodies, DATA[:-1])
+    assert short.value.code == "body.short"
+    send(bodies, DATA[-1:], len(DATA) - 1)
+    assert bodies.check(REF)
+
+
+def test_a_restart_forgets_what_came(bodies: FileBodies) -> None:
+    with bodies.incoming("a", REF) as incoming:
+        incoming.write(b"something else")
+        incoming.restart()
+        incoming.write(DATA)
+        incoming.finish()
+    assert bodies.check(REF)
+
+
+def test_two_writers_do_not_meet(bodies: FileBodies) -> None:
+    """A connection that is only thought dead goes on writing other bytes: the body that was checked stays as it is."""
+    with bodies.incoming("a", REF) as old:
+        old.write(DATA[:1000])
+        send(bodies, DATA)
+        old.write(b"x" * 1000)
+        assert bodies.check(REF)
+    assert bodies.check(REF)
+
+
+def test_many_threads_put_the_same(bodies: FileBodies) -> None:
+    found: list[Ref] = []
+    threads = [threading.Thread(target=lambda: found.append(bodies.put(slots(50_000)))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert bodies.check(found[0])
+    assert litter(bodies) == []
+
+
+def test_a_sweep_after_a_crash(bodies: FileBodies) -> None:
+    (bodies.folder / "tmp" / "left.tmp").write_bytes(b"x")
+    incoming = bodies.incoming("a", REF)
+    incoming.write(DATA[:700])
+    os.close(incoming._descriptor)  # as if the process had died here
+    bodies.sweep(older_s=3600.0)
+    assert len(litter(bodies)) == 2  # young ones may belong to somebody
+    bodies.sweep()
+    assert litter(bodies) == [REF.digest]
+    assert bodies.offset("a", REF.digest) == 700
+    send(bodies, DATA[700:], 700)
+    assert bodies.check(REF)
+
+
+def test_old_partials_are_given_up(bodies: FileBodies) -> None:
+    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
+        incoming.write(DATA[:700])
+        raise ConnectionError
+    assert bodies.drop_partials(3600.0) == 0
+    assert bodies.drop_partials(-1.0) == 1
+    assert bodies.offset("a", REF.digest) == 0
+
+
+@pytest.mark.parametrize("owner", ["../x", "a/b", "", "..", "."])
+def test_owners_cannot_leave_the_folder(bodies: FileBodies, owner: str) -> None:
+    with pytest.raises(AssertionError):
+        bodies.incoming(owner, REF)
+
+
+def test_free_space_is_known(bodies: FileBodies) -> None:
+    assert bodies.free_bytes() > 0
+
+
+def test_an_empty_tree_is_a_body(bodies: FileBodies) -> None:
+    ref = bodies.put({"model": zeros(Layout.of([]))})
+    assert bodies.check(ref)
+    assert store.digest_of([bodies.open(ref)[:]]) == ref.digest

@@ -1,0 +1,130 @@
+"""Blocking calls beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from contextvars import ContextVar
+from pathlib import Path
+
+import pytest
+
+from shoal.runtime.threads import Lane, in_thread
+
+WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
+
+
+@pytest.mark.parametrize("way", ["thread", "lane"])
+def test_a_call_and_its_outcome(way: str) -> None:
+    lane = Lane("lane")
+    run = in_thread if way == "thread" else lane.run
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    def stop() -> None:
+        raise StopIteration
+
+    async def main() -> None:
+        WHERE.set("here")
+        assert await run(lambda: (WHERE.get(), threading.current_thread() is threading.main_thread())) == ("here", False)
+        with pytest.raises(KeyError):
+            await run(fail)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await run(stop)
+        with pytest.raises(SystemExit):
+            await run(sys.exit)
+        lane.close()
+
+    asyncio.run(asyncio.wait_for(main(), 10.0))
+
+
+def test_the_loop_goes_on_meanwhile() -> None:
+    async def main() -> int:
+        go = threading.Event()
+        waiting = [asyncio.create_task(in_thread(go.wait)) for _ in range(5)]
+        ticks = 0
+        for ticks in range(3):  # noqa: B007 - how often the loop came round
+            await asyncio.sleep(0)
+        go.set()
+        assert await asyncio.gather(*waiting) == [True] * 5
+        return ticks
+
+    assert asyncio.run(asyncio.wait_for(main(), 10.0)) == 2
+
+
+def test_a_lane_makes_one_call_at_a_time_in_one_thread() -> None:
+    lane, now, most, order = Lane("lane"), [0], [0], []
+
+    def call(number: int) -> int:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        order.append(number)
+        time.sleep(0.002)
+        now[0] -= 1
+        return threading.get_ident()
+
+    async def main() -> None:
+        threads = await asyncio.gather(*(lane.run(lambda n=n: call(n)) for n in range(10)))
+        assert len(set(threads)) == 1
+        lane.close()
+
+    asyncio.run(asyncio.wait_for(main(), 10.0))
+    assert (most, order) == ([1], list(range(10)))
+
+
+def test_a_call_that_nobody_awaits_any_more_is_not_begun() -> None:
+    lane, begun = Lane("lane"), []
+
+    async def main() -> None:
+        go = threading.Event()
+        first = asyncio.create_task(lane.run(go.wait))
+        second = asyncio.create_task(lane.run(lambda: begun.append(1)))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await asyncio.sleep(0)
+        assert lane.busy
+        assert not await lane.rest(0.01)
+        go.set()
+        await first
+        assert await lane.rest(10.0)
+        lane.close()
+
+    asyncio.run(asyncio.wait_for(main(), 10.0))
+    assert begun == []
+    assert not lane.busy
+
+
+def test_a_hanging_call_does_not_keep_the_process() -> None:
+    code = (
+        "import asyncio, threading\n"
+        "from shoal.runtime.threads import Lane, in_thread\n"
+        "async def main():\n"
+        "    lane, never = Lane('lane'), threading.Event()\n"
+        "    tasks = [asyncio.create_task(in_thread(never.wait)), asyncio.create_task(lane.run(never.wait))]\n"
+        "    await asyncio.sleep(0.05)\n"
+        "asyncio.run(main())\n"
+    )
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert time.monotonic() - begun < 30.0
+
+
+def test_an_outcome_after_the_loop_has_ended_is_dropped() -> None:
+    go, gone = threading.Event(), threading.Event()
+
+    def late() -> None:
+        go.wait(10.0)
+        gone.set()
+
+    async def main() -> None:
+        task = asyncio.create_task(in_thread(late))
+        await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(main())
+    go.set()
+    assert gone.wait(10.0)  # an error in the thread would fail this test
