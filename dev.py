@@ -273,10 +273,11 @@ def bench(rest: list[str]) -> int:
     if rest:
         install([])
         name, *arguments = rest
-        return run([str(PYTHON), str(ROOT / "benchmarks" / f"{name.removesuffix('.py')}.py"), *arguments])
+        return run([str(PYTHON), str(ROOT / "benchmarks" / f"{Path(name).stem}.py"), *arguments])
     for script in sorted((ROOT / "benchmarks").glob("[!_]*.py")):
-        about = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
-        print(f"{script.stem:<20} {about.partition(chr(10))[0]}")
+        text = script.read_text(encoding="utf-8")
+        if '"__main__"' in text:  # the others are what they share
+            print(f"{script.stem:<20} {(ast.get_docstring(ast.parse(text)) or '').partition(chr(10))[0]}")
     print("\nrun one: python dev.py bench -- NAME")
     return 0
 

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -206,7 +207,7 @@ class Node:
     def __init__(self, url: str, token: str, name: str) -> None:
         self.name = name
         self.link = NodeLink(url)
-        self.link.credential, _ = self.link.enrol(token, name, {}, f"key-of-{name}")
+        self.link.credential, _ = self.link.enrol(token, name, {}, secrets.token_urlsafe(24))
         self.link.hello({})
         self._held: dict[str, OrderId] = {}
 

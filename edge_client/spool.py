@@ -66,9 +66,7 @@ class Spool:
             return None
 
     def _load_memory(self, data: bytes) -> Ref:
-        ref = Ref(**json.loads(data))
-        self._check(ref)
-        return ref
+        return self._checked(json.loads(data))
 
     def _load_report(self, data: bytes) -> tuple[Report, Ref | None]:
         line, _, frame = data.partition(b"\n")
@@ -78,17 +76,19 @@ class Spool:
         found = wire.decode(frame)
         if not isinstance(found.message, Report) or found.job != self.job:
             raise InvalidPayload("it holds no report of this job")
-        body, pending = found.message.body, Ref(**head["pending"]) if head["pending"] else None
-        for ref in (pending, body if not found.payload else None):
-            if ref is not None:
-                self._check(ref)
+        body, pending = found.message.body, self._checked(head["pending"]) if head["pending"] else None
         if body is not None and found.payload:
             self._small[body.digest] = found.payload
+        elif body is not None:
+            self._checked(asdict(body))
         return found.message, pending
 
-    def _check(self, ref: Ref) -> None:
-        if not self.bodies.check(ref):
+    def _checked(self, values: dict[str, Any]) -> Ref:
+        """A reference that a file holds, to a body that is there."""
+        ref = Ref(str(values["digest"]), int(values["nbytes"]))
+        if ref.digest not in self.bodies.digests() or not self.bodies.check(ref):
             raise StorageFailed(f"body {ref.digest[:12]}… is missing or damaged")
+        return ref
 
     def belongs_to(self, made_at: str) -> bool:
         """Whether what is here is of the job that was made then. If not, it is wiped: another job has the same name."""
@@ -139,7 +139,7 @@ class Spool:
         write_file(self.folder / "memory.json", json.dumps(asdict(ref)).encode(), "memory", self._at)
         self._memory = ref
 
-    def body(self, ref: Ref) -> wire.ByteSource:
+    def payload(self, ref: Ref) -> wire.ByteSource:
         """The body of the report that is kept."""
         return self._small.get(ref.digest) or self.bodies.open(ref)
 

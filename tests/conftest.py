@@ -2,24 +2,35 @@
 
 import os
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 # With SHOAL_REQUIRE_ALL=1 (.ci/run sets it) a test that would skip for want of a part fails instead.
-REQUIRE_ALL = os.environ.pop("SHOAL_REQUIRE_ALL", "") not in {"", "0"}
+REQUIRE_ALL = pytest.StashKey[bool]()
 
 # The suite runs in several processes; a torch that starts a thread for each core in each of them only gets slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-# A person's own settings must not steer the tests.
-for name in [name for name in os.environ if name.startswith("SHOAL_")]:
-    del os.environ[name]
 
 # Reproducible by default; `--hypothesis-profile=explore` looks for new examples. A shared machine meets no deadline.
 settings.register_profile("shoal", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", parent=settings.get_profile("shoal"), derandomize=False)
 settings.load_profile("shoal")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the suite's one setting from the environment, and a person's own settings of shoal out of it."""
+    given = os.environ.get("SHOAL_REQUIRE_ALL", "") not in {"", "0"}
+    config.stash[REQUIRE_ALL] = getattr(config, "workerinput", {}).get("require_all", given)
+    for name in [name for name in os.environ if name.startswith("SHOAL_")]:
+        del os.environ[name]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker process of xdist, which starts with the cleaned environment."""
+    node.workerinput["require_all"] = node.config.stash[REQUIRE_ALL]
 
 
 def forbidden_skip(longrepr: object) -> str:
@@ -29,20 +40,22 @@ def forbidden_skip(longrepr: object) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip into a failure where nothing may be missing; an expected failure stays one."""
     report = yield
-    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+    if item.config.stash[REQUIRE_ALL] and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = forbidden_skip(report.longrepr)
     return report
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """The same for a whole file that skips itself (`pytest.importorskip`)."""
     report = yield
-    if REQUIRE_ALL and report.skipped:
+    if collector.config.stash[REQUIRE_ALL] and report.skipped:
         report.outcome = "failed"
         report.longrepr = forbidden_skip(report.longrepr)
     return report

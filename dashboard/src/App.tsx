@@ -17,9 +17,14 @@ export function App() {
   useFocusOnArrival(path);
   return (
     <>
-      <a className="skip" href="#main">Skip to the content</a>
+      <a className="skip" href="#main">
+        Skip to the content
+      </a>
       <header className="top">
-        <Link href="/" className="brand" aria-label="shoal: all jobs"><Logo /><span>shoal</span></Link>
+        <Link href="/" className="brand" aria-label="shoal: all jobs">
+          <Logo />
+          <span>shoal</span>
+        </Link>
         <div className="top-end">
           {!closed && <ConnectionBanner />}
           {!closed && <SessionMenu />}
@@ -27,7 +32,9 @@ export function App() {
         </div>
       </header>
       <ErrorBoundary key={path}>
-        <main id="main" className="page" tabIndex={-1}>{closed ? <SignInPage /> : <Page path={path} />}</main>
+        <main id="main" className="page" tabIndex={-1}>
+          {closed ? <SignInPage /> : <Page path={path} />}
+        </main>
       </ErrorBoundary>
     </>
   );
@@ -60,7 +67,9 @@ function Unknown() {
   return (
     <section>
       <h1>No such page</h1>
-      <p>There is nothing at this address. <Link href="/">All jobs</Link></p>
+      <p>
+        There is nothing at this address. <Link href="/">All jobs</Link>
+      </p>
     </section>
   );
 }

@@ -28,7 +28,8 @@ const client = new QueryClient({
       refetchOnReconnect: false,
       // "Offline" concerns the internet; the coordinator may be this very machine.
       networkMode: "always",
-      retry: (failures, error) => failures < 2 && !(error instanceof ApiError && error.status >= 400 && error.status < 500),
+      retry: (failures, error) =>
+        failures < 2 && !(error instanceof ApiError && error.status >= 400 && error.status < 500),
     },
     mutations: { networkMode: "always" },
   },

@@ -155,10 +155,9 @@ def is_ready(url: str, token: Path) -> bool:
 
 
 def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[str, Any]:
-    """Submit the job, let the clients in, watch it to its end."""
+    """Let the clients in, submit the job, watch it to its end."""
     from shoal.cli.follow import follow
 
-    job = api.post("/jobs", {"spec": spec(plan)})
     token = api.post("/tokens", {"role": "node", "uses": plan.clients})["token"]
     for node in nodes:
         assert node.process.stdin is not None
@@ -168,6 +167,7 @@ def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[st
         except BrokenPipeError:
             house.check()  # says which process has ended, and what it said last
             raise
+    job = api.post("/jobs", {"spec": spec(plan)})  # loads torch there, for the held-out digits, while the clients enrol
     due = time.monotonic() + READY_S
 
     def check(seen: dict[str, Any]) -> None:

@@ -8,18 +8,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.cli.output import out
-from shoal.cli.tethered import IMPORTS
+from shoal.cli.tethered import IMPORTS, PARENT
 from shoal.core.errors import ShoalError
 
-GRACE_S = 5.0
-"""What a process may take to end gracefully."""
 TAIL_LINES = 15
 THREADS = (
     "OMP_NUM_THREADS",
@@ -28,9 +25,8 @@ THREADS = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-"""What a process is told that should end, or whose terminal was closed."""
-KILL = signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM
+ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+"""What a process is told that should end, or whose terminal was closed. While it cleans up, it has heard."""
 
 
 @dataclass
@@ -67,12 +63,12 @@ class Household:
             process = subprocess.Popen(
                 [sys.executable, "-m", "shoal.cli.tethered", *arguments],
                 cwd=self.folder,
-                env={**self._environment, IMPORTS: imports, **environment},
+                env={**self._environment, PARENT: str(os.getpid()), IMPORTS: imports, **environment},
                 stdin=subprocess.PIPE,
                 stdout=written,
                 stderr=subprocess.STDOUT,
                 text=True,
-                start_new_session=True,  # a Ctrl-C at the terminal is ours to pass on, in the right order
+                start_new_session=True,  # a Ctrl-C at the terminal is for this process
             )
         child = Child(name, process, log)
         self.children.append(child)
@@ -90,40 +86,15 @@ class Household:
                     hint="shoal doctor looks for what could be wrong on this machine",
                 )
 
-    def stop(self) -> None:
-        """End all processes, the latest first: clients leave while the coordinator still listens."""
-        first, rest = self.children[:1], self.children[1:]
-        for group in (rest, first):
-            _signal(group, signal.SIGTERM)
-            if not _ended(group, GRACE_S):
-                _signal(group, KILL)
-                _ended(group, GRACE_S)
-
     def kill(self) -> None:
-        """End all processes at once."""
-        _signal(self.children, KILL)
-        _ended(self.children, GRACE_S)
-
-
-def _signal(children: Sequence[Child], number: int) -> None:
-    for child in children:
-        if child.process.poll() is None:
-            with suppress(ProcessLookupError):
-                child.process.send_signal(number)
-
-
-def _ended(children: Sequence[Child], within_s: float) -> bool:
-    """Wait for all of them; whether they have ended in time."""
-    due = time.monotonic() + within_s
-    for child in children:
-        with suppress(BrokenPipeError, OSError):  # a token that was never read
+        """End all processes at once: nothing of theirs is to be kept."""
+        for child in self.children:
             if child.process.stdin is not None:
-                child.process.stdin.close()
-        try:
-            child.process.wait(max(0.0, due - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-    return True
+                with suppress(OSError):  # a token that was never read
+                    child.process.stdin.close()
+            child.process.kill()
+        for child in self.children:
+            child.process.wait()
 
 
 @contextmanager
@@ -135,14 +106,14 @@ def household(prefix: str) -> Iterator[Household]:
     try:
         yield house
     finally:
+        for number in previous:
+            signal.signal(number, signal.SIG_IGN)
         try:
-            house.stop()
-        except KeyboardInterrupt:  # a second Ctrl-C: now
             house.kill()
         finally:
+            shutil.rmtree(folder, ignore_errors=True)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:

@@ -1,5 +1,189 @@
 """`shoal simulate`: a whole job in this process, on a virtual clock."""
 
+from __future__ import annotations
 
-def simulate() -> None:
-    "later"
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.options import JobFile
+from shoal.cli.output import out
+from shoal.cli.text import number, pairs, percent, seconds, size, table
+from shoal.core.errors import InvalidJob, ShoalError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shoal.core.learner import Learner
+    from shoal.sim.faults import Faults
+    from shoal.simulation import Result
+    from shoal.spec import JobSpec
+
+NODES = 4
+ROWS_MAX = 12
+FAULTS_S = 1e9
+"""Virtual seconds that faults go on when nothing is said: as long as any job."""
+
+
+def simulate(
+    file: JobFile,
+    *,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="how many nodes (default: min_nodes of the job's schedule, or 4)", show_default=False),
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--faults",
+            metavar="KEY=VALUE",
+            help="what goes wrong: loss, duplicate, delay_s, hub_crashes, node_crashes, keep, until_s",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of the faults (default: the job's)", show_default=False)] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False)
+    ] = None,
+) -> None:
+    """Run a job without a network: the real coordinator, clients and learners, on a virtual clock.
+
+    The job's learner is made once per node, with the options part=0, 1, … and parts=NODES where it takes them.
+    """
+    from shoal.cli.data import share_cache
+    from shoal.cli.values import job_of
+    from shoal.simulation import simulate as run
+
+    spec, _ = job_of(file, change or [])
+    faults = faults_of(fault)
+    share_cache()
+    started = time.monotonic()
+    count = nodes or int(spec.schedule.get("min_nodes", 0)) or NODES
+    learners = load(spec, count)
+    with out.progress(spec.name, 1.0) as advance:
+        result = run(
+            spec,
+            learners,
+            faults=faults,
+            seed=seed,
+            progress=lambda share, text: advance(share, f"{round(share * spec.rounds)}/{spec.rounds}", text),
+        )
+    held_out = measured(spec, result)
+    if output is not None:
+        save(result, output)
+    report(result, held_out, time.monotonic() - started)
+
+
+def faults_of(given: Sequence[str] | None) -> Faults | None:
+    """What `--faults` says. Raises `ShoalError` for a fault that nobody knows."""
+    from shoal.cli.values import assignments
+    from shoal.plugins import suggestion
+    from shoal.sim.faults import Faults
+
+    if not given:
+        return None
+    values = assignments(given, "--faults")
+    known = {field.name: field.type for field in fields(Faults) if field.name != "cuts"}
+    for key, value in values.items():
+        if key not in known:
+            raise ShoalError(f"--faults {key}: no such fault", code="usage.name", hint=suggestion(key, known))
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise ShoalError(f"--faults {key}={value}: not a number of 0 or more", code="usage.invalid")
+    return Faults(**{"until_s": FAULTS_S, **values})
+
+
+def load(spec: JobSpec, nodes: int) -> list[Learner]:
+    """The job's learner, once per node. Raises `InvalidJob` or `LearnerFailed`."""
+    from shoal.learn.loading import load_learner
+
+    if not spec.learner:
+        hint = 'add learner = "FILE.py:NAME" to the job file, or --set learner=FILE.py:NAME'
+        raise InvalidJob(f"job {spec.name} names no learner", code="learner.missing", hint=hint)
+    found: list[Learner] = []
+    with out.progress("loading", nodes) as advance:
+        for part in range(nodes):
+            advance(part, f"{part} of {nodes} learners")
+            try:
+                learner = load_learner(spec.learner, {"part": part, "parts": nodes, **spec.options})
+            except InvalidJob as error:
+                if error.code != "learner.options" or part:
+                    raise
+                learner = load_learner(spec.learner, spec.options)
+                out.warn(f"{spec.learner} takes no options part and parts: every node has the same data")
+                return [learner, *(load_learner(spec.learner, spec.options) for _ in range(1, nodes))]
+            found.append(learner)
+    return found
+
+
+def measured(spec: JobSpec, result: Result) -> dict[str, float]:
+    """The final model on data that no node has, where the job says what these are."""
+    from shoal.learn.loading import load_learner
+
+    if spec.held_out is None:
+        return {}
+    learner = load_learner(spec.held_out.learner, spec.held_out.options)
+    learner.load(result.model)
+    return {name.replace("eval/", "held_out/"): value for name, value in learner.evaluate().items()}
+
+
+def save(result: Result, path: Path) -> None:
+    """The final model as a safetensors file."""
+    from shoal import wire
+
+    try:
+        with path.open("wb") as file:
+            for piece in wire.payload_pieces({"model": result.model}):
+                file.write(piece)
+    except OSError as error:
+        raise ShoalError(f"{path}: {error.strerror}", code="export.failed", hint="check folder and free space") from None
+
+
+def report(result: Result, held_out: dict[str, float], took_s: float) -> None:
+    """Tables, or all of it for programs. Raises `ShoalError` when the job was stopped."""
+    up, down = sum(result.up_bytes.values()), sum(result.down_bytes.values())
+    data = {
+        "job": result.name,
+        "state": result.state,
+        "metrics": {**result.metrics, **held_out},
+        "versions": [asdict(version) for version in result.versions],
+        "up_bytes": up,
+        "down_bytes": down,
+        "virtual_s": result.versions[-1].closed if result.versions else 0.0,
+        "wall_s": took_s,
+    }
+    rows: list[tuple[str, Any]] = [
+        (name, percent(value) if name.endswith("accuracy") else number(value))
+        for name, value in sorted(data["metrics"].items())
+    ]
+    rows += [("bytes", f"{size(up)} up, {size(down)} down (frames and bodies, without HTTP)")]
+    rows += [("time", f"{seconds(took_s)} here, {seconds(data['virtual_s'])} of the simulated clock")]
+    out.answer(data, round_table(result), pairs(rows))
+
+
+def round_table(result: Result) -> Table:
+    """Some versions, evenly over the job, the last one among them."""
+    shown = list(result.versions)
+    step = -(-len(shown) // ROWS_MAX)
+    rows = table("version", "accuracy", "loss", "reports", "up", "down", "at", right=_NUMERIC)
+    for version in shown[::-step][::-1] if shown else ():
+        rows.add_row(
+            str(version.number),
+            percent(version.metrics.get("eval/accuracy")),
+            number(version.metrics.get("eval/loss")),
+            str(version.reports),
+            size(version.up_bytes),
+            size(version.down_bytes),
+            seconds(version.closed),
+        )
+    return rows
+
+
+_NUMERIC = ("version", "accuracy", "loss", "reports", "up", "down", "at")

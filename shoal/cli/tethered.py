@@ -1,7 +1,8 @@
 """`python -m shoal.cli.tethered ARGS`: `shoal ARGS`, but never longer than the process that started it.
 
-Without this, `kill -9` of the demo would leave its coordinator and clients behind for ever. SHOAL_DEMO_IMPORTS names
-modules to import while the parent is still busy, so that all processes start at the same time.
+Without this, `kill -9` of the demo would leave its coordinator and clients behind for ever. SHOAL_DEMO_PARENT is the
+process to end with: by the time that a child could ask, its parent may be gone. SHOAL_DEMO_IMPORTS names modules to
+import while the parent is still busy, so that all processes start at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 
 LOOK_S = 0.5
 GRACE_S = 5.0
-IMPORTS = "SHOAL_DEMO_IMPORTS"
+PARENT, IMPORTS = "SHOAL_DEMO_PARENT", "SHOAL_DEMO_IMPORTS"
 
 
 def watch(parent: int) -> None:
@@ -29,8 +30,9 @@ def watch(parent: int) -> None:
 
 def main() -> None:
     """Tie this process to its parent, then be `shoal`."""
-    threading.Thread(target=watch, args=(os.getppid(),), name="tether", daemon=True).start()
-    for module in os.environ.pop(IMPORTS, "").split():
+    parent = int(os.environ.get(PARENT) or os.getppid())
+    threading.Thread(target=watch, args=(parent,), name="tether", daemon=True).start()
+    for module in os.environ.get(IMPORTS, "").split():
         with suppress(ImportError):  # the command itself says what is missing
             importlib.import_module(module)
     from shoal.cli import main as shoal

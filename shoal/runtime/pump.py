@@ -88,7 +88,7 @@ class Keep(Protocol):
         """This private memory is committed."""
         ...
 
-    def body(self, ref: Ref) -> ByteSource:
+    def payload(self, ref: Ref) -> ByteSource:
         """The body of the report that is kept."""
         ...
 
@@ -310,7 +310,7 @@ class Pump:
         transport, keep = self.ports.transport, self.ports.keep
         if isinstance(said, Fail):
             return transport.fail(self.job, said)
-        body = keep.body(said.body) if said.body is not None else None
+        body = keep.payload(said.body) if said.body is not None else None
         return transport.report(self.job, said, body, watch.cancelled)
 
     def _refused(self, said: Report | Fail, error: ShoalError) -> Event:

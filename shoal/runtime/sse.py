@@ -40,16 +40,17 @@ def events(
     """
     pauses, newest, fruitless = backoff or Backoff(), last_id, 0
     while True:
-        with ExitStack() as stack:
-            answer = _connected(stack, link, path, params, newest, pauses)
-            fruitless += 1
-            try:
+        stack = ExitStack()
+        answer = _connected(stack, link, path, params, newest, pauses)
+        fruitless += 1
+        try:
+            with stack:
                 for found in parse(answer.pieces()):
                     newest, fruitless = found.id or newest, 0
                     yield found
-                error = Unreachable("the stream has ended")
-            except Unreachable as broken:
-                error = broken
+            error = Unreachable("the stream has ended")
+        except Unreachable as broken:
+            error = broken
         time.sleep(pauses.pause_s(fruitless + 1, error))
 
 

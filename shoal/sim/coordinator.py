@@ -102,14 +102,13 @@ class Coordinator:
 
     def _grant_leases(self) -> None:
         """Everybody that was there when the last process died gets the time to be heard by this one."""
-        self._leases = Leases(self.timing.lease_s)
         for member in self.hub.roster.here():
             self._leases.heard(member.node, self.time())
 
     def _crash(self) -> None:
         """The process dies. What was committed will be fed; let the observer see which state that should lead to."""
         self.up = False
-        self._batch = []
+        self._batch, self._leases = [], Leases(self.timing.lease_s)
         while self.fed < len(self.journal):
             self._feed()
         self._watch.crashed(self.hub)
@@ -125,7 +124,7 @@ class Coordinator:
 
     def receive(self, message: Message) -> None:
         """A node's request arrives. Nobody hears it while the process is down."""
-        if not self.up:
+        if not self.up or self._dies():
             return
         assert isinstance(message, Join | Poll | Report | Fail | Leave), message
         if isinstance(message, Leave):

@@ -97,7 +97,7 @@ class Fate:
         self._left = self._length()
 
     def _length(self) -> int:
-        return self._rng.randrange(1, self._rng.choice((12, 60, 200))) if self._crashes else 0
+        return self._rng.randrange(1, self._rng.choice((12, 60, 240))) if self._crashes else 0
 
     def strikes(self) -> bool:
         """Count one step; True when the process dies here."""

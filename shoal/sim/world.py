@@ -81,7 +81,7 @@ class World:
             name: Node(
                 name,
                 self.clock,
-                partial(self.network.send, name, "up", deliver=self.coordinator.receive),
+                partial(self._up, name),
                 perform,
                 partial(pace, name),
                 watch=watch,
@@ -92,6 +92,7 @@ class World:
         }
         self.away: set[str] = set()
         self._cared: dict[str, int] = {}
+        self._asker = "", 0
 
     def _make_hub(self, state: dict[str, Any] | None) -> Hub:
         setup = self.setup
@@ -99,11 +100,21 @@ class World:
             return Hub(setup.plan, setup.algorithm, setup.schedule, self.bodies)
         return Hub.restore(setup.plan, setup.algorithm, setup.schedule, self.bodies, state)
 
+    def _up(self, name: str, message: Message) -> None:
+        self.network.send(name, "up", message, partial(self._heard, name, self.nodes[name].process))
+
+    def _heard(self, name: str, process: int, message: Message) -> None:
+        """A request arrives at the coordinator. What it answers at once goes to the process that asked."""
+        self._asker = name, process
+        self.coordinator.receive(message)
+        self._asker = "", 0
+
     def _down(self, to: str, message: Message | Rejected) -> None:
-        """To the process that runs on that node now; where none runs, to nobody."""
+        """To the process that asked, or else to the one that runs on that node now; where none runs, to nobody."""
         node = self.nodes.get(to)
         if node is not None and node.up:
-            self.network.send(to, "down", message, partial(node.receive, node.process))
+            process = self._asker[1] if self._asker[0] == to else node.process
+            self.network.send(to, "down", message, partial(node.receive, process))
 
     # People
 

@@ -28,6 +28,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, str(tmp_path / "home"))
     for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
+    # A log that is set up while stderr is a test's would write into a closed file afterwards.
+    monkeypatch.setattr("shoal.runtime.logs.configure", lambda *_, **__: None)
     return tmp_path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -54,6 +55,7 @@ class FakeCoordinator:
         self.answers: dict[str, Answer | Callable[[Asked], Answer]] = {}
         self.asked: list[Asked] = []
         self.events: list[Iterable[tuple[str, Any]]] = []
+        self.clock_ahead_s = 0
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -63,6 +65,9 @@ class FakeCoordinator:
                 fake.answer(self)
 
             do_POST = do_PUT = do_DELETE = do_GET
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string(time.time() + fake.clock_ahead_s)
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""

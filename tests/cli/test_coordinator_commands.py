@@ -123,6 +123,8 @@ def test_tokens(shoal: Shoal, fake: FakeCoordinator, place: Path, arguments: str
 # ------------------------------------------------------------------------------------------------------------------ run
 def test_run_submits_and_watches(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     run_answers(fake, place)
+    fake.answers |= {"POST /jobs": a_job(name="mine"), "GET /jobs/mine": a_job(name="mine", state="done")}
+    fake.answers["GET /jobs/mine/nodes"] = {"nodes": [a_node()]}
     result = shoal("run", "job.toml", "--set", "algorithm.name=fedsgd", "--name", "mine", env=at(fake))
     assert result.exit_code == 0, result.output
     assert fake.asked[0].json() == {

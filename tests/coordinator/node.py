@@ -108,7 +108,7 @@ class Node(threading.Thread):
         self.over: set[str] = set()
         self.quit = threading.Event()
         self.unsure = False
-        """After a break it does not claim to hold what it has answered, so that a forgotten answer is asked for again."""
+        """After a break it does not claim to hold what it has answered: what was forgotten would be asked for again."""
         self.beats = self.fails_once = self.breaks_uploads = False
         self.failure: BaseException | None = None
 

@@ -54,7 +54,7 @@ def test_jobs_survive_a_storm_of_kills(seed: int, server: Callable[..., Server],
 def test_the_checker_catches_a_coordinator_that_promises_too_early(
     mutant: str, server: Callable[..., Server], swarm: Swarm
 ) -> None:
-    running, history = server().start(mutant=mutant), History()
+    running, history = server(traffic_flush_s=0.05).start(mutant=mutant), History()
     running.begin("inline", nodes=2, rounds=100_000)
     nodes = swarm(running, 2, {"inline": 10}, history)
     for k in range(12, 60, 3):

@@ -315,6 +315,7 @@ class Handler(BaseHTTPRequestHandler):
         name = f"{self.command} {parts.path.removeprefix(PREFIX)}"
         with coordinator.changed:
             coordinator.requests[re.sub(r"[0-9a-f]{64}", "DIGEST", name)] += 1
+            coordinator.changed.notify_all()
         fault = self._fault(name)
         if fault is not None and fault.kind == "lose-request":
             return self._drop(fault)
@@ -381,7 +382,7 @@ class Handler(BaseHTTPRequestHandler):
             fault.hit.set()
         return None
 
-    do_GET = do_POST = do_PUT = do_HEAD = _go  # noqa: N815
+    do_GET = do_POST = do_PUT = do_HEAD = _go
 
 
 class Server(ThreadingHTTPServer):

@@ -67,6 +67,4 @@ class VectorLearner:
 
 def learner(size: int = 8, hold: str = "", says: str = "", fault: str = "") -> VectorLearner:
     """For `--learner learners.py:learner`."""
-    return VectorLearner(
-        size, hold=Path(hold) if hold else None, says=Path(says) if says else None, fault=fault
-    )
+    return VectorLearner(size, hold=Path(hold) if hold else None, says=Path(says) if says else None, fault=fault)

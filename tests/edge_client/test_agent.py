@@ -1,15 +1,30 @@
-"""A node from its first hello to the end of its job."""
+"""A node from its first hello to the end of its job, and what it does with its learner and its jobs."""
 
 from __future__ import annotations
 
-import numpy as np
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
 
-from tests.edge_client.conftest import LARGE, PLAN, Place
+import pytest
+
+import edge_client
+from edge_client.agent import Agent
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.message import Stop
+from tests.edge_client.conftest import LARGE, PLAN, Place, Running
+from tests.edge_client.fake import Coordinator, serving
 from tests.edge_client.learners import VectorLearner
 
+ROOT = Path(__file__).resolve().parents[2]
 
-def test_a_job_runs_to_its_end(place: Place) -> None:
-    learner = VectorLearner()
+
+@pytest.mark.parametrize("size", [8, LARGE])
+def test_a_job_runs_to_its_end(place: Place, size: int) -> None:
+    learner = VectorLearner(size)
     assert place.join(learner) is True
     coordinator = place.coordinator
     assert coordinator.hubs["j"].phase == "done"
@@ -17,3 +32,232 @@ def test_a_job_runs_to_its_end(place: Place) -> None:
     assert learner.trained == 3
     assert len(coordinator.counted) == len(set(coordinator.counted)) == 5  # init, three rounds, evaluation
     assert coordinator.failed == []
+
+
+def test_a_job_that_has_ended_leaves_nothing_but_the_credential(place: Place) -> None:
+    place.join(VectorLearner(LARGE))
+    left = {path.name for path in (place.folder / "state").rglob("*") if path.is_file()}
+    assert left == {"credential.json", "lock"}
+
+
+def test_two_nodes(place: Place) -> None:
+    coordinator = place.coordinator
+    coordinator.tokens["sht_two"] = ""
+    nodes = [
+        Running(place, VectorLearner(), name=name, token=token, state=place.folder / name)
+        for name, token in (("a", "sht_one"), ("b", "sht_two"))
+    ]
+    assert [node.end() for node in nodes] == [True, True]
+    assert len(coordinator.counted) == len(set(coordinator.counted))
+    assert coordinator.hubs["j"].phase == "done"
+
+
+def test_two_jobs_of_one_node(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path / "c", {"j": PLAN, "k": {**PLAN, "rounds": 5}})
+    with serving(coordinator) as url:
+        learner = VectorLearner()
+        assert Place(coordinator, url, tmp_path).join(learner, jobs=["j", "k"]) is True
+    assert learner.trained == 8
+    assert {job for job, *_ in coordinator.counted} == {"j", "k"}
+
+
+def test_it_beats_and_polls_while_it_trains(place: Place) -> None:
+    coordinator, hold = place.coordinator, place.folder / "hold"
+    hold.touch()
+    node = Running(place, VectorLearner(hold=hold), wait_s=0.05)
+    coordinator.wait(lambda: len(coordinator.beats) >= 3)
+    polls = coordinator.requests["GET /work"]
+    coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 2)
+    assert {progress for _, progress in coordinator.beats} <= {0.25, 0.5}
+    hold.unlink()
+    assert node.end() is True
+
+
+def test_an_order_that_is_withdrawn_ends_its_training(place: Place) -> None:
+    coordinator, hold = place.coordinator, place.folder / "hold"
+    hold.touch()
+    node = Running(place, VectorLearner(hold=hold))
+    coordinator.wait(lambda: coordinator.beats)
+    coordinator.feed("j", Stop("an operator wants it so"))
+    assert node.end() is True  # though the file that holds the training is still there
+    assert not node.agent.lane.busy
+
+
+def test_without_named_jobs_it_stays(place: Place) -> None:
+    coordinator = place.coordinator
+    node = Running(place, VectorLearner(), jobs=[])
+    coordinator.wait(lambda: coordinator.ended("j"))
+    polls = coordinator.requests["GET /work"]
+    coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 1)
+    node.leave()
+    assert node.end() is False
+    assert coordinator.left == ["a"]
+
+
+def test_an_idle_node_does_not_hammer(place: Place) -> None:
+    """A coordinator that answers each poll at once with nothing new (it is about to stop, say)."""
+    coordinator = place.coordinator
+    place.join()
+    node = Running(place, VectorLearner(), jobs=[], wait_s=0.001)
+    before = coordinator.requests["GET /work"]
+    threading.Event().wait(1.0)
+    assert coordinator.requests["GET /work"] - before < 12
+    node.leave()
+    assert node.end() is False
+
+
+def test_a_named_job_that_is_over(place: Place) -> None:
+    assert place.join() is True
+    assert place.join() is True
+
+
+def test_a_learners_failure_is_told_and_the_node_goes_on(place: Place) -> None:
+    coordinator = place.coordinator
+    node = Running(place, VectorLearner(fault="raise"))
+    coordinator.wait(lambda: len(coordinator.failed) == 3)  # then it is not asked again
+    assert all("ValueError: the data" in text for text in coordinator.failed)
+    node.leave()
+    assert node.end() is False
+    assert len(list((place.folder / "state").rglob("errors/*.txt"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [("nan", "w[0] is not finite"), ("metric", "no name of a metric"), ("exit", "sys.exit(7)")],
+)
+def test_other_faults_of_a_learner(place: Place, fault: str, text: str) -> None:
+    coordinator = place.coordinator
+    node = Running(place, VectorLearner(fault=fault))
+    coordinator.wait(lambda: len(coordinator.failed) == 3)
+    assert text in coordinator.failed[0]
+    node.leave()
+    assert node.end() is False
+
+
+def test_a_job_that_this_release_cannot_run(place: Place) -> None:
+    coordinator = place.coordinator
+    broken = coordinator.specs["j"].model_copy(update={"algorithm": {"name": "tomorrow"}})
+    coordinator.specs["j"] = broken
+    node = Running(place, VectorLearner())
+    coordinator.wait(lambda: coordinator.failed)
+    assert "cannot run the job" in coordinator.failed[0]
+    assert "'tomorrow'" in coordinator.failed[0]
+    node.leave()
+    assert node.end() is False
+
+
+def test_the_learner_is_loaded_by_name_with_its_options(place: Place) -> None:
+    says = place.folder / "says"
+    target = f"{ROOT / 'tests/edge_client/learners.py'}:learner"
+    agent = Agent(place.settings(learner=target, options={"says": str(says)}))
+    assert asyncio.run(agent.run()) is True
+    assert len(says.read_text().splitlines()) == 3
+
+
+def test_device_and_precision_reach_the_factory(place: Place) -> None:
+    path = place.folder / "edge_client.py"  # a file called like one of our packages
+    path.write_text(
+        textwrap.dedent("""
+        from tests.edge_client.learners import VectorLearner
+        got = []
+        def make(device="auto", precision="float32"):
+            got.append((device, precision))
+            made = VectorLearner()
+            made.device = device
+            return made
+        """)
+    )
+    settings = place.settings(learner=f"{path}:make", device="cpu", precision="bf16")
+    agent = Agent(settings)
+    assert asyncio.run(agent.run()) is True
+    (module,) = [one for one in sys.modules.values() if getattr(one, "__file__", None) == str(path)]
+    assert module.got == [("cpu", "bf16")]
+    assert agent._info()["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "text"),
+    [
+        ("import no_such_thing", LearnerFailed, "no_such_thing"),
+        ("def learner(: pass", LearnerFailed, "line 1"),
+        ("learner = 3", InvalidJob, "neither a learner"),
+    ],
+)
+def test_a_learner_that_cannot_be_loaded_costs_no_token(
+    place: Place, source: str, error: type[Exception], text: str
+) -> None:
+    path = place.folder / "mine.py"
+    path.write_text(source)
+    with pytest.raises(error, match=text):
+        asyncio.run(Agent(place.settings(learner=str(path))).run())
+    assert place.coordinator.tokens == {"sht_one": ""}
+
+
+def test_threads_are_limited_in_the_training_thread(place: Place) -> None:
+    import torch
+
+    found = []
+
+    class Asking(VectorLearner):
+        def evaluate(self) -> dict[str, float]:
+            found.append(torch.get_num_threads())
+            return super().evaluate()
+
+    before = torch.get_num_threads()
+    try:
+        assert place.join(Asking(), threads=3) is True
+    finally:
+        torch.set_num_threads(before)
+    assert set(found) == {3}
+
+
+def test_join_from_python(place: Place) -> None:
+    code = edge_client.join(
+        place.url,
+        learner=VectorLearner(),
+        token="sht_one",
+        name="a",
+        jobs=["j"],
+        state=place.folder / "s",
+        backoff_s=0.1,
+    )
+    assert code == 0
+    assert place.coordinator.hubs["j"].phase == "done"
+
+
+def test_join_where_a_loop_runs_already(place: Place) -> None:
+    """As in a notebook."""
+
+    async def cell() -> int:
+        return edge_client.join(
+            place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state=place.folder / "s"
+        )
+
+    assert asyncio.run(cell()) == 0
+
+
+def test_join_in_a_thread(place: Place) -> None:
+    codes: list[int] = []
+
+    def call() -> None:
+        codes.append(
+            edge_client.join(
+                place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state=place.folder / "s"
+            )
+        )
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(30.0)
+    assert codes == [0]
+
+
+def test_importing_it_is_light() -> None:
+    heavy = {"torch", "httpx", "numpy", "structlog", "pydantic"}
+    code = f"import edge_client, sys; print(sorted({heavy} & set(sys.modules)))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert said.strip() == "[]"
+
+
+def test_its_public_face() -> None:
+    assert edge_client.__all__ == ["join"]

@@ -21,12 +21,12 @@ SKIPPING = {
 EXPECTED = "import pytest\n@pytest.mark.xfail(strict=True)\ndef test_it():\n    assert False\ndef test_other(): pass\n"
 
 
-def run(folder: Path, source: str, require_all: str) -> tuple[int, str]:
+def run(folder: Path, source: str, require_all: str, *options: str) -> tuple[int, str]:
     """Run one test file beside a copy of the real conftest.py; pytest's exit code and what it printed."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     plant(folder, {"pytest.ini": "[pytest]\n", "test_it.py": source})
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", str(folder)],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, str(folder)],
         cwd=folder,
         env={**os.environ, "SHOAL_REQUIRE_ALL": require_all, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -37,8 +37,9 @@ def run(folder: Path, source: str, require_all: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("way", SKIPPING)
-def test_a_skip_fails_where_all_is_required(tmp_path: Path, way: str) -> None:
-    code, said = run(tmp_path, SKIPPING[way], "1")
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "in a worker"])
+def test_a_skip_fails_where_all_is_required(tmp_path: Path, way: str, options: tuple[str, ...]) -> None:
+    code, said = run(tmp_path, SKIPPING[way], "1", *options)
     assert code != 0
     assert "counts as a failure" in said
 
@@ -52,3 +53,10 @@ def test_a_skip_is_a_skip_elsewhere(tmp_path: Path, way: str, require_all: str) 
 def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
     code, said = run(tmp_path, EXPECTED, "1")
     assert (code, "1 xfailed" in said) == (0, True)
+
+
+def test_tests_see_none_of_shoals_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_COORDINATOR__PORT", "1")
+    source = "import os\ndef test_it():\n    assert [n for n in os.environ if n.startswith('SHOAL')] == []\n"
+    code, said = run(tmp_path, source, "1")
+    assert code == 0, said

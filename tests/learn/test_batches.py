@@ -1,5 +1,6 @@
 """Data in every form: each example once per pass, in an order that only the seed decides."""
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 
@@ -33,8 +34,6 @@ class Noisy(Pairs):
     """Draws from every generator that data pipelines use."""
 
     def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
-        import random
-
         noise = torch.rand(1) + np.random.rand() + random.random()  # noqa: NPY002
         return X[at] + noise.float(), Y[at] % 2
 
@@ -146,6 +145,7 @@ def test_random_augmentation_repeats_with_the_seed(data) -> None:
     start = learner.init(0)
     weights = []
     for seed in (1, 1, 2):
+        torch.rand(1), np.random.rand(), random.random()  # noqa: B018, NPY002 - the world goes on meanwhile
         learner.load(start)
         learner.train(Budget(seed=seed, batch_size=4, lr=0.001))
         weights.append(learner.model()["weight"].tolist())

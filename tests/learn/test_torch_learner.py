@@ -313,8 +313,16 @@ def test_an_extra_loss_sees_batch_and_output() -> None:
         seen.append((tuple(batch[0].shape), tuple(batch[1].shape), tuple(output.shape)))
         return output.sum() * 0
 
-    assert trained(some(), ORDER, extra_loss=nothing) == trained(some())
+    assert trained(some(), extra_loss=nothing) == trained(some())
     assert seen[0] == ((16, 64), (16,), (16, 10))
+
+
+def test_the_training_loss_is_the_users_own() -> None:
+    """What an algorithm adds is not in it, so that losses of different algorithms can be compared."""
+    learner, other = some(), some()
+    other.load(learner.init(0))
+    plain = learner.train(ORDER)
+    assert other.train(ORDER, extra_loss=lambda batch, output: output.sum() * 0 + 7).metrics == plain.metrics
 
 
 def test_the_gradient_is_the_mean_over_all_data() -> None:

@@ -74,7 +74,7 @@ def answering(answer: Answering, *, tls: bool = False) -> Iterator[str]:
             if said.length is not None:
                 self.close_connection = True
 
-        do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _go  # noqa: N815
+        do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _go
 
     server = _Server(("127.0.0.1", 0), Handler)
     if tls:

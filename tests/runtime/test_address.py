@@ -27,7 +27,16 @@ def test_one_form_for_all_ways_to_write_it(text: str, url: str, slug: str) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "host:8080", "ftp://host", "http://", "http://host:99999", "http://u:secret@host", "http://h/?token=secret", "http://h/#x"],
+    [
+        "",
+        "host:8080",
+        "ftp://host",
+        "http://",
+        "http://host:99999",
+        "http://u:secret@host",
+        "http://h/?token=secret",
+        "http://h/#x",
+    ],
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ShoalError) as error:
@@ -36,7 +45,10 @@ def test_what_is_no_address(text: str) -> None:
     assert "secret" not in error.value.message
 
 
-@pytest.mark.parametrize(("host", "here"), [("localhost", True), ("127.9.9.9", True), ("::1", True), ("10.0.0.1", False), ("localhost.example", False)])
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [("localhost", True), ("127.9.9.9", True), ("::1", True), ("10.0.0.1", False), ("localhost.example", False)],
+)
 def test_loopback_is_known_by_how_it_is_written(host: str, here: bool) -> None:
     assert is_loopback(Address("http", host, 80, "")) is here
 
@@ -52,7 +64,9 @@ def test_loopback_is_known_by_how_it_is_written(host: str, here: bool) -> None:
         (["100.64.0.1"], True),
     ],
 )
-def test_plain_http_stays_among_private_addresses(monkeypatch: pytest.MonkeyPatch, hosts: list[str], public: bool) -> None:
+def test_plain_http_stays_among_private_addresses(
+    monkeypatch: pytest.MonkeyPatch, hosts: list[str], public: bool
+) -> None:
     monkeypatch.setattr(address, "lookup", lambda one: [ipaddress.ip_address(host) for host in hosts])
     plain = parse("http://somewhere:80")
     assert check(parse("https://somewhere"), insecure=False) == ""

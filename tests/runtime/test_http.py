@@ -26,7 +26,14 @@ def ask(said: Said, **more: object) -> ShoalError:
 
 
 def problem(status: int, **headers: str) -> Said:
-    body = {"type": "about:blank", "title": "No", "status": status, "detail": "why", "code": "a.code", "hint": "do that"}
+    body = {
+        "type": "about:blank",
+        "title": "No",
+        "status": status,
+        "detail": "why",
+        "code": "a.code",
+        "hint": "do that",
+    }
     return Said(status, json.dumps(body).encode(), {"Shoal-Protocol": "1", **headers})
 
 
@@ -146,7 +153,9 @@ def test_retry_after_a_date() -> None:
     assert 50.0 < error.retry_after_s <= 60.0
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"detail": 3}', b"\xff" * 100, b"x" * 100_000, b"[" * 50_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[1]", b'{"detail": 3}', b"\xff" * 100, b"x" * 100_000, b"[" * 50_000]
+)
 def test_a_problem_that_is_none(body: bytes) -> None:
     error = ask(Said(404, body))
     assert isinstance(error, Refused)
@@ -181,7 +190,10 @@ def closed_port() -> int:
 
 
 def test_nobody_listens() -> None:
-    with Link(f"http://127.0.0.1:{closed_port()}") as link, pytest.raises(Unreachable, match="cannot be reached") as error:
+    with (
+        Link(f"http://127.0.0.1:{closed_port()}") as link,
+        pytest.raises(Unreachable, match="cannot be reached") as error,
+    ):
         link.json("GET", "/x")
     assert "coordinator runs" in error.value.hint
 
@@ -224,7 +236,9 @@ def test_an_early_answer_to_a_large_upload_is_heard() -> None:
             with connection:
                 connection.recv(65536)
                 body = b'{"code": "body.too-large", "detail": "no"}'
-                head = f"HTTP/1.1 413 No\r\nShoal-Protocol: 1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+                head = (
+                    f"HTTP/1.1 413 No\r\nShoal-Protocol: 1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+                )
                 connection.sendall(head.encode() + body)
                 connection.shutdown(socket.SHUT_WR)
                 time.sleep(0.2)
@@ -236,10 +250,13 @@ def test_an_early_answer_to_a_large_upload_is_heard() -> None:
             for _ in range(64):
                 yield b"x" * 2**20
 
-        with Link(f"http://127.0.0.1:{server.getsockname()[1]}") as link, pytest.raises(ShoalError) as error:
-            headers = {"Content-Length": str(64 * 2**20)}
-            with link.exchange("PUT", "/x", headers=headers, content=pieces(), own=True) as answer:
-                answer.read(0)
+        headers = {"Content-Length": str(64 * 2**20)}
+        with (
+            Link(f"http://127.0.0.1:{server.getsockname()[1]}") as link,
+            pytest.raises(ShoalError) as error,
+            link.exchange("PUT", "/x", headers=headers, content=pieces(), own=True),
+        ):
+            raise AssertionError("it was refused")
         thread.join()
     assert error.value.code in ("body.too-large", "network.unreachable")  # the reset may win, and is tried again
 
@@ -292,9 +309,12 @@ def test_a_certificate_of_ones_own() -> None:
 
 
 def test_tls_to_a_server_without() -> None:
-    with answering(lambda asked: Said()) as url, Link(url.replace("http", "https")) as link:
-        with pytest.raises(Unreachable) as error:
-            link.json("GET", "/x")
+    with (
+        answering(lambda asked: Said()) as url,
+        Link(url.replace("http", "https")) as link,
+        pytest.raises(Unreachable) as error,
+    ):
+        link.json("GET", "/x")
     assert (error.value.code, "http://" in error.value.hint) == ("tls.failed", True)
 
 
@@ -312,10 +332,12 @@ def test_plain_http_to_a_public_address(monkeypatch: pytest.MonkeyPatch) -> None
     with Link("http://9.9.9.9") as link, pytest.raises(NotAllowed) as error:
         link.json("GET", "/x")
     assert error.value.code == "http.insecure"
-    with answering(lambda asked: Said(body=b"1")) as url:
-        with Link(url, insecure=True, check=lambda address, insecure: f"insecure: {insecure}") as link:
-            assert link.json("GET", "/x") == 1
-            assert link.warning == "insecure: True"
+    with (
+        answering(lambda asked: Said(body=b"1")) as url,
+        Link(url, insecure=True, check=lambda address, insecure: f"insecure: {insecure}") as link,
+    ):
+        assert link.json("GET", "/x") == 1
+        assert link.warning == "insecure: True"
 
 
 def test_a_proxy_of_the_environment_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,11 @@ def test_it_gives_up_in_the_end() -> None:
 def test_a_stream_that_always_ends_at_once_is_not_hammered(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(sse.time, "sleep", pauses.append)
-    with answering(lambda one: Said(503) if len(pauses) > 6 else Said(200, b": nothing\n\n")) as url, Link(url) as link:
-        with pytest.raises(Unreachable):
-            next(events(link, "/stream", backoff=Backoff(first_s=1.0, most_s=30.0, give_up_s=0.2)))
+    patience = Backoff(first_s=1.0, most_s=30.0, give_up_s=0.2)
+
+    def answer(one: Asked) -> Said:
+        return Said(503) if len(pauses) > 6 else Said(200, b": nothing\n\n")
+
+    with answering(answer) as url, Link(url) as link, pytest.raises(Unreachable):
+        next(events(link, "/stream", backoff=patience))
     assert max(pauses) > 1.0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +98,18 @@ def test_only_what_is_named_is_kept(bodies: FileBodies) -> None:
     assert bodies.digests() == [refs[1].digest]
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_no_descriptor_stays_open(bodies: FileBodies) -> None:
     ref = bodies.put(slots())
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     found = [bodies.get(ref) for _ in range(20)]
-    assert len(os.listdir("/proc/self/fd")) == before + 20
+    assert open_files() == before + 20
     found.clear()
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @given(start=st.integers(-300, 300), stop=st.integers(-300, 300))
@@ -160,7 +165,7 @@ def test_the_order_of_the_system_calls(bodies: FileBodies, monkeypatch: pytest.M
     fsync, rename = os.fsync, Path.rename
 
     def synced(descriptor: int) -> None:
-        calls.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        calls.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
         fsync(descriptor)
 
     def renamed(path: Path, target: Path) -> Path:
@@ -256,10 +261,12 @@ def test_a_full_disk_for_real(tmp_path: Path) -> None:
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
         f"bodies = FileBodies(Path({str(tmp_path)!r}) / 'b')\n"
         "try:\n    bodies.put({'model': Tree.of({'w': np.zeros(2**20, np.float32)})})\n"
-        "except StorageFailed as error:\n    print(error.code, bodies.digests(), list((bodies.folder / 'tmp').iterdir()))\n"
+        "except StorageFailed as error:\n"
+        "    print(error.code, bodies.digests(), list((bodies.folder / 'tmp').iterdir()))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert done.stdout == "storage.failed [] []\n", done.stderr
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout == "storage.failed [] []\n"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -278,8 +285,17 @@ def send(bodies: FileBodies, data: bytes, start: int = 0, ref: Ref = REF, owner:
         incoming.finish()
 
 
+def break_off(bodies: FileBodies, after: int) -> None:
+    """A connection that breaks after so many bytes."""
+    with suppress(ConnectionError), bodies.incoming("a", REF) as incoming:
+        incoming.write(DATA[:after])
+        raise ConnectionError
+
+
 def litter(bodies: FileBodies) -> list[str]:
-    return [path.name for folder in ("tmp", "partial") for path in (bodies.folder / folder).rglob("*") if path.is_file()]
+    return [
+        path.name for folder in ("tmp", "partial") for path in (bodies.folder / folder).rglob("*") if path.is_file()
+    ]
 
 
 def test_a_body_comes_in(bodies: FileBodies) -> None:
@@ -290,9 +306,7 @@ def test_a_body_comes_in(bodies: FileBodies) -> None:
 
 @pytest.mark.parametrize("kept", [1, 100_000, 1_000_000, len(DATA) - 1, len(DATA)])
 def test_a_body_that_broke_off_is_resumed(bodies: FileBodies, kept: int) -> None:
-    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
-        incoming.write(DATA[:kept])
-        raise ConnectionError
+    break_off(bodies, kept)
     assert bodies.offset("a", REF.digest) == kept
     assert bodies.offset("b", REF.digest) == 0  # each node has its own
     assert not bodies.has(REF.digest)
@@ -302,18 +316,14 @@ def test_a_body_that_broke_off_is_resumed(bodies: FileBodies, kept: int) -> None
 
 
 def test_a_sender_may_go_back(bodies: FileBodies) -> None:
-    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
-        incoming.write(DATA[:5000])
-        raise ConnectionError
+    break_off(bodies, 5000)
     send(bodies, DATA[3000:], 3000)
     assert bodies.check(REF)
 
 
 @pytest.mark.parametrize("kept", [0, 100])
 def test_a_gap_is_refused(bodies: FileBodies, kept: int) -> None:
-    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
-        incoming.write(DATA[:kept])
-        raise ConnectionError
+    break_off(bodies, kept)
     with pytest.raises(Refused) as refused:
         send(bodies, DATA[200:], 200)
     assert refused.value.code == "body.offset"
@@ -388,9 +398,7 @@ def test_a_sweep_after_a_crash(bodies: FileBodies) -> None:
 
 
 def test_old_partials_are_given_up(bodies: FileBodies) -> None:
-    with pytest.raises(ConnectionError), bodies.incoming("a", REF) as incoming:
-        incoming.write(DATA[:700])
-        raise ConnectionError
+    break_off(bodies, 700)
     assert bodies.drop_partials(3600.0) == 0
     assert bodies.drop_partials(-1.0) == 1
     assert bodies.offset("a", REF.digest) == 0

@@ -30,7 +30,10 @@ def test_a_call_and_its_outcome(way: str) -> None:
 
     async def main() -> None:
         WHERE.set("here")
-        assert await run(lambda: (WHERE.get(), threading.current_thread() is threading.main_thread())) == ("here", False)
+        assert await run(lambda: (WHERE.get(), threading.current_thread() is threading.main_thread())) == (
+            "here",
+            False,
+        )
         with pytest.raises(KeyError):
             await run(fail)
         with pytest.raises(RuntimeError, match="StopIteration"):

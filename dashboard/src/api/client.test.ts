@@ -20,7 +20,10 @@ test("a problem keeps its title, detail and hint", async () => {
 });
 
 test("an answer that is no problem document is named by its status", async () => {
-  await expect(unwrap(answer(502, { error: "<html>" }))).rejects.toMatchObject({ status: 502, message: "The coordinator answered 502" });
+  await expect(unwrap(answer(502, { error: "<html>" }))).rejects.toMatchObject({
+    status: 502,
+    message: "The coordinator answered 502",
+  });
 });
 
 test("no answer at all is status 0; a fault of our own is not hidden", async () => {

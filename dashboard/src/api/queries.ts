@@ -1,6 +1,6 @@
 /**
- * The snapshots that pages start from. Each is fetched through `snapshot`, which applies what the stream brought while the
- * answer was on its way: an answer can be older than an event that overtook it, and must not undo it.
+ * The snapshots that pages start from. Each is fetched through `snapshot`, which applies what the stream brought
+ * while the answer was on its way: an answer can be older than an event that overtook it, and must not undo it.
  */
 import { queryOptions } from "@tanstack/react-query";
 import { deltas } from "../live/log";

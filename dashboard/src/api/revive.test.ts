@@ -9,7 +9,10 @@ test("JSON's missing numbers come back", () => {
 });
 
 test("metrics keep what is a number and drop what is not", () => {
-  expect(reviveMetrics({ "eval/loss": "NaN", "eval/accuracy": 0.1, odd: null })).toStrictEqual({ "eval/loss": NaN, "eval/accuracy": 0.1 });
+  expect(reviveMetrics({ "eval/loss": "NaN", "eval/accuracy": 0.1, odd: null })).toStrictEqual({
+    "eval/loss": NaN,
+    "eval/accuracy": 0.1,
+  });
   expect(reviveMetrics(undefined)).toEqual({});
 });
 

@@ -1,6 +1,6 @@
 /**
- * From JSON to the types of `types.ts`: the strings "NaN", "Infinity" and "-Infinity" become numbers again (JSON has none
- * of them), and durations that were true when they were sent become moments of this browser's clock.
+ * From JSON to the types of `types.ts`: the strings "NaN", "Infinity" and "-Infinity" become numbers again (JSON has
+ * none of them), and durations that were true when they were sent become moments of this browser's clock.
  */
 import type { Job, JobNode, Metrics, RawJob, RawNode, RawVersion, Version } from "./types";
 

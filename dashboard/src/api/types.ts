@@ -32,6 +32,6 @@ export interface Version extends Omit<RawVersion, "metrics"> {
 
 export interface JobNode extends Omit<RawNode, "metrics"> {
   metrics: Metrics;
-  /** When the node was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */
+  /** When it was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */
   seen_at: number | null;
 }

@@ -35,13 +35,17 @@ export function ChartFrame({ title, label, testId, readout, plot, table, empty, 
         <div className="readout">{readout}</div>
       </figcaption>
       {empty !== null ? (
-        <div className="chart-empty" style={{ height }}>{empty}</div>
+        <div className="chart-empty" style={{ height }}>
+          {empty}
+        </div>
       ) : asTable ? (
         <div className="chart-table" style={{ height }} tabIndex={0} role="region" aria-label={`${title}, as a table`}>
           {table()}
         </div>
       ) : (
-        <div role="img" aria-label={label}>{plot}</div>
+        <div role="img" aria-label={label}>
+          {plot}
+        </div>
       )}
     </figure>
   );

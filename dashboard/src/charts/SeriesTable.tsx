@@ -15,19 +15,35 @@ export function SeriesTable({ versions, names, write }: Props) {
     <table className="data-table">
       <thead>
         <tr>
-          <th scope="col" className="num">Round</th>
-          <th scope="col" className="num">Time</th>
-          <th scope="col" className="num">Bytes</th>
-          {names.map((name) => <th key={name} scope="col" className="num">{wordsFor(name)}</th>)}
+          <th scope="col" className="num">
+            Round
+          </th>
+          <th scope="col" className="num">
+            Time
+          </th>
+          <th scope="col" className="num">
+            Bytes
+          </th>
+          {names.map((name) => (
+            <th key={name} scope="col" className="num">
+              {wordsFor(name)}
+            </th>
+          ))}
         </tr>
       </thead>
       <tbody>
         {versions.toReversed().map((version) => (
           <tr key={version.number}>
-            <th scope="row" className="num">{count(version.number)}</th>
+            <th scope="row" className="num">
+              {count(version.number)}
+            </th>
             <td className="num">{duration(version.elapsed_s)}</td>
             <td className="num">{bytes(version.total_bytes)}</td>
-            {names.map((name) => <td key={name} className="num">{cell(version.metrics[name], write)}</td>)}
+            {names.map((name) => (
+              <td key={name} className="num">
+                {cell(version.metrics[name], write)}
+              </td>
+            ))}
           </tr>
         ))}
       </tbody>

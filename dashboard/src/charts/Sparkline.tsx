@@ -9,7 +9,14 @@ const HEIGHT = 28;
 export function Sparkline({ versions }: { versions: Version[] }) {
   const [accuracy] = namesIn("accuracy", versions);
   const name = accuracy ?? namesIn("loss", versions)[0];
-  const spark = name === undefined ? null : sparkPath(versions.map((version) => version.metrics[name]), WIDTH, HEIGHT);
+  const spark =
+    name === undefined
+      ? null
+      : sparkPath(
+          versions.map((version) => version.metrics[name]),
+          WIDTH,
+          HEIGHT,
+        );
   return (
     <svg className="spark" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width={WIDTH} height={HEIGHT} aria-hidden="true">
       {spark && (
@@ -17,7 +24,9 @@ export function Sparkline({ versions }: { versions: Version[] }) {
           <path d={spark.area} className="spark-area" />
           <path d={spark.line} className="spark-line" />
           {spark.end && <circle cx={spark.end[0]} cy={spark.end[1]} r="2.2" className="spark-end" />}
-          {spark.crosses.map((x) => <path key={x} d={`M${x - 2} 2l4 4m0-4l-4 4`} className="spark-cross" />)}
+          {spark.crosses.map((x) => (
+            <path key={x} d={`M${x - 2} 2l4 4m0-4l-4 4`} className="spark-cross" />
+          ))}
         </>
       )}
     </svg>

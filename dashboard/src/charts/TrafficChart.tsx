@@ -41,8 +41,14 @@ export function TrafficChart({ versions, up, down }: Props) {
       readout={
         round !== undefined && (
           <>
-            <span className="readout-item"><i className="swatch block up" />up <b>{bytes(traffic.up[at] ?? 0)}</b></span>
-            <span className="readout-item"><i className="swatch block down" />down <b>{bytes(-(traffic.down[at] ?? 0))}</b></span>
+            <span className="readout-item">
+              <i className="swatch block up" />
+              up <b>{bytes(traffic.up[at] ?? 0)}</b>
+            </span>
+            <span className="readout-item">
+              <i className="swatch block down" />
+              down <b>{bytes(-(traffic.down[at] ?? 0))}</b>
+            </span>
             <span className="readout-place">round {count(round)}</span>
           </>
         )
@@ -62,7 +68,13 @@ function options(
 ): uPlot.Options {
   const { cursor, plugin } = pointer(tokens, "traffic", moved);
   const bars = uPlot.paths.bars?.({ size: [0.72, 22] });
-  const bar = (label: string, fill: string): uPlot.Series => ({ label, fill, width: 0, paths: bars, points: { show: false } });
+  const bar = (label: string, fill: string): uPlot.Series => ({
+    label,
+    fill,
+    width: 0,
+    paths: bars,
+    points: { show: false },
+  });
   return {
     width,
     height,
@@ -70,7 +82,10 @@ function options(
     plugins: [plugin, zoomHooks(zoom, "traffic", () => undefined), zeroLine(tokens)],
     legend: { show: false },
     padding: [8, 18, 0, 0],
-    scales: { x: xScale(zoom, 0.6), y: { range: (_, low, high) => [Math.min(low ?? 0, 0) * 1.06, Math.max(high ?? 1, 1) * 1.06] } },
+    scales: {
+      x: xScale(zoom, 0.6),
+      y: { range: (_, low, high) => [Math.min(low ?? 0, 0) * 1.06, Math.max(high ?? 1, 1) * 1.06] },
+    },
     axes: [xAxis("round", tokens), { ...yAxis(tokens, (value) => shortBytes(Math.abs(value))), size: 60 }],
     series: [{}, bar("up", tokens.up), bar("down", tokens.down)],
   };
@@ -92,23 +107,40 @@ function TrafficTable({ versions }: { versions: Version[] }) {
     <table className="data-table">
       <thead>
         <tr>
-          <th scope="col" className="num">Round</th>
-          <th scope="col" className="num">Reports</th>
-          <th scope="col" className="num">Up</th>
-          <th scope="col" className="num">Down</th>
-          <th scope="col" className="num">Total so far</th>
+          <th scope="col" className="num">
+            Round
+          </th>
+          <th scope="col" className="num">
+            Reports
+          </th>
+          <th scope="col" className="num">
+            Up
+          </th>
+          <th scope="col" className="num">
+            Down
+          </th>
+          <th scope="col" className="num">
+            Total so far
+          </th>
         </tr>
       </thead>
       <tbody>
-        {versions.filter((version) => version.number > 0).toReversed().map((version) => (
-          <tr key={version.number}>
-            <th scope="row" className="num">{count(version.number)}</th>
-            <td className="num">{version.reports} of {version.asked}</td>
-            <td className="num">{bytes(version.up_bytes)}</td>
-            <td className="num">{bytes(version.down_bytes)}</td>
-            <td className="num">{bytes(version.total_bytes)}</td>
-          </tr>
-        ))}
+        {versions
+          .filter((version) => version.number > 0)
+          .toReversed()
+          .map((version) => (
+            <tr key={version.number}>
+              <th scope="row" className="num">
+                {count(version.number)}
+              </th>
+              <td className="num">
+                {version.reports} of {version.asked}
+              </td>
+              <td className="num">{bytes(version.up_bytes)}</td>
+              <td className="num">{bytes(version.down_bytes)}</td>
+              <td className="num">{bytes(version.total_bytes)}</td>
+            </tr>
+          ))}
       </tbody>
     </table>
   );

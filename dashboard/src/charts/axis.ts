@@ -1,6 +1,6 @@
 /** What runs along a chart: rounds, time, or the bytes that were spent. */
 import type { Version } from "../api/types";
-import { bytes, count } from "../format/number";
+import { bytes, count, figure } from "../format/number";
 import { duration } from "../format/time";
 
 export const AXES = ["round", "time", "bytes"] as const;
@@ -33,9 +33,24 @@ export const TIME_STEPS = [
 
 function shortTime(seconds: number): string {
   if (seconds === 0) return "0";
-  return duration(seconds).replace(/ (\d+ [a-z])$/, (rest) => (/ 0+ /.test(rest) ? "" : rest)).replaceAll(" ", "");
+  return duration(seconds)
+    .replace(/ (\d+ [a-z])$/, (rest) => (/ 0+ /.test(rest) ? "" : rest))
+    .replaceAll(" ", "");
 }
 
 export function shortBytes(value: number): string {
-  return value === 0 ? "0" : bytes(value).replace(/\.0+ /, " ").replace(/(\.\d*?)0+ /, "$1 ");
+  return value === 0
+    ? "0"
+    : bytes(value)
+        .replace(/\.0+ /, " ")
+        .replace(/(\.\d*?)0+ /, "$1 ");
+}
+
+/** A figure without the zeros that only say how exact it is. */
+export function shortFigure(value: number): string {
+  return value === 0
+    ? "0"
+    : figure(value)
+        .replace(/\.0+$/, "")
+        .replace(/(\.\d*?)0+$/, "$1");
 }

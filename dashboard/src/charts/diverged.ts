@@ -6,7 +6,12 @@ import type { Tokens } from "./tokens";
 const SIZE = 4;
 const INSET = 11;
 
-export function divergedMarks(lines: () => Lines, strokes: string[], tokens: Tokens, edge: "top" | "bottom"): uPlot.Plugin {
+export function divergedMarks(
+  lines: () => Lines,
+  strokes: string[],
+  tokens: Tokens,
+  edge: "top" | "bottom",
+): uPlot.Plugin {
   return {
     hooks: {
       draw: (plot) => {

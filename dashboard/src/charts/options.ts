@@ -1,4 +1,4 @@
-/** What all plots share: quiet axes, a pointer that all charts of a page follow, and a zoom that new data don't undo. */
+/** What all plots share: quiet axes, a pointer that a page's charts follow, and a zoom that new data don't undo. */
 import uPlot from "uplot";
 import { TIME_STEPS, tick, type Axis } from "./axis";
 import type { Tokens } from "./tokens";

@@ -25,7 +25,12 @@ describe("lines", () => {
   });
 
   test("never turn back where a clock was set back", () => {
-    const back = [version(0), version(1, {}, { elapsed_s: 9 }), version(2, {}, { elapsed_s: 4 }), version(3, {}, { elapsed_s: 11 })];
+    const back = [
+      version(0),
+      version(1, {}, { elapsed_s: 9 }),
+      version(2, {}, { elapsed_s: 4 }),
+      version(3, {}, { elapsed_s: 11 }),
+    ];
     expect(buildLines(back, [], "time").x).toEqual([0, 9, 9, 11]);
   });
 });
@@ -47,8 +52,14 @@ describe("diverged", () => {
 
   test("a line leaves for its marks and returns, across what was not measured", () => {
     const [evaluated, trained] = buildLines(versions, NAMES, "round").y;
-    expect(exits(evaluated ?? [])).toEqual([[0, 1], [4, 3]]);
-    expect(exits(trained ?? [])).toEqual([[1, 2], [4, 2]]);
+    expect(exits(evaluated ?? [])).toEqual([
+      [0, 1],
+      [4, 3],
+    ]);
+    expect(exits(trained ?? [])).toEqual([
+      [1, 2],
+      [4, 2],
+    ]);
     expect(exits([null, null])).toEqual([]);
     expect(exits([1, undefined, 2])).toEqual([]);
   });

@@ -74,7 +74,7 @@ export function accuracyRange(low: number | null, high: number | null): [number,
   return bottom >= 0.1 ? [bottom - 0.1, top] : [bottom, bottom + 0.1];
 }
 
-/** A range for a loss axis: from zero (or below, if a loss is negative) to above the data, far above if marks stand there. */
+/** A range for a loss axis: from zero (or a negative loss) to above the data, far above if marks stand there. */
 export function lossRange(low: number | null, high: number | null, marked = false): [number, number] {
   if (low === null || high === null) return [0, 1];
   const bottom = Math.min(0, low);

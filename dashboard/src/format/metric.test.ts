@@ -10,11 +10,18 @@ test("the most telling name comes first, whatever order they arrive in", () => {
 });
 
 test("names are gathered over all versions", () => {
-  expect(namesIn("loss", [version(0, { "eval/loss": 2 }), version(1, { "train/loss": 1 })])).toEqual(["eval/loss", "train/loss"]);
+  expect(namesIn("loss", [version(0, { "eval/loss": 2 }), version(1, { "train/loss": 1 })])).toEqual([
+    "eval/loss",
+    "train/loss",
+  ]);
 });
 
 test("the latest figure is that of the newest version that has one", () => {
-  const versions = [version(0, { "eval/accuracy": 0.1 }), version(1, { "eval/accuracy": 0.6 }), version(2, { "train/loss": 1 })];
+  const versions = [
+    version(0, { "eval/accuracy": 0.1 }),
+    version(1, { "eval/accuracy": 0.6 }),
+    version(2, { "train/loss": 1 }),
+  ];
   expect(latest("accuracy", versions)).toEqual({ value: 0.6, version: 1 });
   expect(latest("accuracy", [])).toBeUndefined();
 });

@@ -25,6 +25,8 @@ export function namesIn(what: What, versions: Version[]): string[] {
 /** Which of the theme's four series colours a metric has: the same whether or not the others are there. */
 export const colourOf = (name: string): number => rank(name);
 
+export const isWhileTraining = (name: string): boolean => whose(name) === "train";
+
 /** What a reader sees instead of the name: whose figure it is. */
 export const wordsFor = (name: string): string => WORDS[whose(name)] ?? visible(name);
 
@@ -47,7 +49,7 @@ export function latest(what: What, versions: Version[]): Reading | undefined {
   return version && { value: version.metrics[name] as number, version: version.number };
 }
 
-/** The best finite value of this kind: the highest accuracy or the lowest loss, the earliest where several are equal. */
+/** The best finite value of this kind: the highest accuracy or the lowest loss, and the first of equals. */
 export function best(what: What, versions: Version[]): Reading | undefined {
   const [name] = namesIn(what, versions);
   if (name === undefined) return undefined;

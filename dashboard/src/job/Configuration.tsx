@@ -11,8 +11,12 @@ export function Configuration({ spec }: { spec: Record<string, unknown> }) {
       <dl className="panel">
         {rows.map(([name, value]) => (
           <div key={name}>
-            <dt><bdi>{visible(name)}</bdi></dt>
-            <dd><bdi>{visible(value)}</bdi></dd>
+            <dt>
+              <bdi>{visible(name)}</bdi>
+            </dt>
+            <dd>
+              <bdi>{visible(value)}</bdi>
+            </dd>
           </div>
         ))}
       </dl>

@@ -18,7 +18,12 @@ export function Controls({ job }: { job: Job }) {
   const paused = job.state === "paused";
   return (
     <div className="controls">
-      <button type="button" className="button" data-testid={paused ? "resume" : "pause"} onClick={() => setAsked(paused ? "resume" : "pause")}>
+      <button
+        type="button"
+        className="button"
+        data-testid={paused ? "resume" : "pause"}
+        onClick={() => setAsked(paused ? "resume" : "pause")}
+      >
         <Icon name={paused ? "running" : "paused"} /> {paused ? "Resume" : "Pause"}
       </button>
       <button type="button" className="button" data-testid="stop" onClick={() => setAsked("stop")}>
@@ -55,19 +60,41 @@ function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onCl
             <legend className="visually-hidden">When</legend>
             {options.map((option) => (
               <label key={option.command}>
-                <input type="radio" name="when" checked={chosen === option.command} onChange={() => setChosen(option.command)} />
+                <input
+                  type="radio"
+                  name="when"
+                  checked={chosen === option.command}
+                  onChange={() => setChosen(option.command)}
+                />
                 {option.when}
               </label>
             ))}
           </fieldset>
         )}
         <p>{effect.text}</p>
-        <label htmlFor={field}>Reason <span className="faint">(kept with the decisions)</span></label>
-        <input id={field} name="why" type="text" maxLength={200} autoComplete="off" value={why} onChange={(event) => setWhy(event.target.value)} />
+        <label htmlFor={field}>
+          Reason <span className="faint">(kept with the decisions)</span>
+        </label>
+        <input
+          id={field}
+          name="why"
+          type="text"
+          maxLength={200}
+          autoComplete="off"
+          value={why}
+          onChange={(event) => setWhy(event.target.value)}
+        />
         {act.error && <Problem error={act.error} />}
         <div className="dialog-actions">
-          <button type="button" className="button" onClick={onClose}>Cancel</button>
-          <button type="submit" className={action === "stop" ? "button danger" : "button primary"} disabled={act.isPending} data-testid="confirm">
+          <button type="button" className="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button
+            type="submit"
+            className={action === "stop" ? "button danger" : "button primary"}
+            disabled={act.isPending}
+            data-testid="confirm"
+          >
             {effect.verb}
           </button>
         </div>

@@ -41,16 +41,25 @@ export function Decisions({ notes }: { notes: Note[] }) {
                 checked={kind === option}
                 onChange={() => setKind(option)}
               />
-              <span>{WORDS[option]}{option !== "all" && <small> {count(numbers[option])}</small>}</span>
+              <span>
+                {WORDS[option]}
+                {option !== "all" && <small> {count(numbers[option])}</small>}
+              </span>
             </label>
           ))}
         </div>
       </header>
       {chosen.length === 0 ? (
-        <p className="decisions-none">{notes.length === 0 ? "Nothing has been decided yet." : "Nothing of this kind."}</p>
+        <p className="decisions-none">
+          {notes.length === 0 ? "Nothing has been decided yet." : "Nothing of this kind."}
+        </p>
       ) : (
         <div className="decisions-scroll" tabIndex={0} role="region" aria-label="Decisions, newest first">
-          <ol>{chosen.slice(0, shown).map((note) => <Entry key={note.id} note={note} />)}</ol>
+          <ol>
+            {chosen.slice(0, shown).map((note) => (
+              <Entry key={note.id} note={note} />
+            ))}
+          </ol>
           {chosen.length > shown && (
             <button type="button" className="quiet-button" onClick={() => setShown(shown + PAGE)}>
               Show {count(Math.min(PAGE, chosen.length - shown))} older
@@ -76,7 +85,11 @@ const Entry = memo(function Entry({ note }: { note: Note }) {
         <span className="visually-hidden">{note.kind}:</span>
       </span>
       <p>
-        {note.node !== null && !note.text.includes(note.node) && <><bdi className="note-node">{visible(note.node)}</bdi> </>}
+        {note.node !== null && !note.text.includes(note.node) && (
+          <>
+            <bdi className="note-node">{visible(note.node)}</bdi>{" "}
+          </>
+        )}
         <bdi>{visible(note.text)}</bdi>
       </p>
       <span className="note-when">

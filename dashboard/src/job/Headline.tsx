@@ -20,13 +20,25 @@ export function Headline({ job, versions, nodes }: Props) {
   return (
     <dl className="headline panel">
       <Stat name="Version" wide>
-        <span className="stat-value" data-testid="version-count">{count(job.version)}<small> of {count(job.versions)}</small></span>
+        <span className="stat-value" data-testid="version-count">
+          {count(job.version)}
+          <small> of {count(job.versions)}</small>
+        </span>
         <Progress value={job.progress} label="Progress of the job" tone={job.state} />
       </Stat>
       <Accuracy job={job} versions={versions} />
       <Loss versions={versions} />
       <Clock job={job} />
-      <Stat name="Bytes moved" more={<><Icon name="up" />{bytes(job.up_bytes)} <Icon name="down" />{bytes(job.down_bytes)}</>}>
+      <Stat
+        name="Bytes moved"
+        more={
+          <>
+            <Icon name="up" />
+            {bytes(job.up_bytes)} <Icon name="down" />
+            {bytes(job.down_bytes)}
+          </>
+        }
+      >
         <span className="stat-value">{bytes(job.up_bytes + job.down_bytes)}</span>
       </Stat>
       <Nodes job={job} nodes={nodes} />
@@ -48,10 +60,18 @@ function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
   const now = latest("accuracy", versions);
   const top = best("accuracy", versions);
   // The coordinator knows all versions; a long run is thinned out on its way here.
-  const known = top !== undefined && top.value > (job.best?.accuracy ?? -Infinity) ? { accuracy: top.value, version: top.version } : job.best;
+  const known =
+    top !== undefined && top.value > (job.best?.accuracy ?? -Infinity)
+      ? { accuracy: top.value, version: top.version }
+      : job.best;
   return (
-    <Stat name="Accuracy" more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at version ${known.version}`}>
-      <span className={tone(now?.value)} data-testid="accuracy-latest">{percent(now?.value)}</span>
+    <Stat
+      name="Accuracy"
+      more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at version ${known.version}`}
+    >
+      <span className={tone(now?.value)} data-testid="accuracy-latest">
+        {percent(now?.value)}
+      </span>
     </Stat>
   );
 }
@@ -94,7 +114,10 @@ function Nodes({ job, nodes }: { job: Job; nodes: JobNode[] }) {
   const busy = nodes.length > 0 ? nodes.filter((node) => node.state === "training").length : job.busy;
   return (
     <Stat name="Nodes" more={lost > 0 ? `${plural(lost, "node")} not heard of` : `${count(busy)} training`}>
-      <span className="stat-value">{count(job.nodes)}{lost > 0 && <small> · {count(busy)} training</small>}</span>
+      <span className="stat-value">
+        {count(job.nodes)}
+        {lost > 0 && <small> · {count(busy)} training</small>}
+      </span>
     </Stat>
   );
 }

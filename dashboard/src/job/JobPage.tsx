@@ -42,12 +42,19 @@ export function JobPage({ name }: { name: string }) {
       <Crumbs />
       <header className="job-head">
         <div className="job-title">
-          <h1><bdi>{visible(job.title || job.name)}</bdi></h1>
+          <h1>
+            <bdi>{visible(job.title || job.name)}</bdi>
+          </h1>
           <State state={job.state} testId="job-state" />
         </div>
         <p className="sub">
           {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
-          {job.state_why && <> · <bdi>{visible(job.state_why)}</bdi></>}
+          {job.state_why && (
+            <>
+              {" "}
+              · <bdi>{visible(job.state_why)}</bdi>
+            </>
+          )}
         </p>
         <Controls job={job} />
       </header>
@@ -55,7 +62,9 @@ export function JobPage({ name }: { name: string }) {
       <div className="job-body">
         <div className="job-charts">
           <MetricCharts versions={versions} />
-          <div className="panel"><TrafficChart versions={versions} up={job.up_bytes} down={job.down_bytes} /></div>
+          <div className="panel">
+            <TrafficChart versions={versions} up={job.up_bytes} down={job.down_bytes} />
+          </div>
         </div>
         <Decisions notes={notes} />
       </div>
@@ -66,7 +75,11 @@ export function JobPage({ name }: { name: string }) {
 }
 
 function Crumbs() {
-  return <nav className="crumbs" aria-label="Where you are"><Link href="/">Jobs</Link></nav>;
+  return (
+    <nav className="crumbs" aria-label="Where you are">
+      <Link href="/">Jobs</Link>
+    </nav>
+  );
 }
 
 function Missing({ name, error }: { name: string; error: Error }) {
@@ -85,6 +98,8 @@ function useTitle(job: Job | undefined, versions: Version[]): void {
   const title =
     job === undefined
       ? "shoal"
-      : [`${job.version}/${job.versions}`, accuracy && percent(accuracy.value), job.name, "shoal"].filter(Boolean).join(" · ");
+      : [`${job.version}/${job.versions}`, accuracy && percent(accuracy.value), job.name, "shoal"]
+          .filter(Boolean)
+          .join(" · ");
   useEffect(() => void (document.title = title), [title]);
 }

@@ -2,6 +2,7 @@ import { useCallback, useState } from "react";
 import type { Version } from "../api/types";
 import { AXES, AXIS_LABEL } from "../charts/axis";
 import { LineChart } from "../charts/LineChart";
+import { SYNC } from "../charts/lineOptions";
 import { resetZoom, type Zoom } from "../charts/options";
 import { useChoice } from "../router";
 import { Icon } from "../ui/Icon";
@@ -13,14 +14,18 @@ export function MetricCharts({ versions }: { versions: Version[] }) {
   const [zoomed, setZoomed] = useState(false);
   const changed = useCallback((value: boolean) => setZoomed(value), []);
   const showAll = () => {
-    resetZoom(zoom, "metrics");
+    resetZoom(zoom, SYNC);
     setZoomed(false);
   };
   return (
     <section className="metric-charts" aria-label="Accuracy and loss">
       <div className="toolbar">
         <h2>Learning</h2>
-        {zoomed && <button type="button" className="quiet-button" onClick={showAll}><Icon name="zoom" /> Show all</button>}
+        {zoomed && (
+          <button type="button" className="quiet-button" onClick={showAll}>
+            <Icon name="zoom" /> Show all
+          </button>
+        )}
         <div className="segments" role="radiogroup" aria-label="Along">
           {AXES.map((option) => (
             <label key={option} data-testid={`axis-${option}`}>
@@ -41,8 +46,12 @@ export function MetricCharts({ versions }: { versions: Version[] }) {
         </div>
       </div>
       <div className="pair">
-        <div className="panel"><LineChart what="accuracy" versions={versions} axis={axis} zoom={zoom} onZoom={changed} /></div>
-        <div className="panel"><LineChart what="loss" versions={versions} axis={axis} zoom={zoom} onZoom={changed} /></div>
+        <div className="panel">
+          <LineChart what="accuracy" versions={versions} axis={axis} zoom={zoom} onZoom={changed} />
+        </div>
+        <div className="panel">
+          <LineChart what="loss" versions={versions} axis={axis} zoom={zoom} onZoom={changed} />
+        </div>
       </div>
     </section>
   );

@@ -19,9 +19,13 @@ export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
     <tr role="row" data-testid={`node-row-${node.name}`} data-state={node.state}>
       <th role="rowheader" scope="row" className="node-cell-name">
         <bdi title={visible(node.name)}>{visible(node.name)}</bdi>
-        <span className="sub">{[device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}</span>
+        <span className="sub">
+          {[device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}
+        </span>
       </th>
-      <td role="cell" className="node-cell-state"><State state={node.state} /></td>
+      <td role="cell" className="node-cell-state">
+        <State state={node.state} />
+      </td>
       <td role="cell" className="node-cell-progress" data-label="Local training">
         {node.progress === null ? (
           <span className="faint">{UNKNOWN}</span>
@@ -32,13 +36,23 @@ export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
           </span>
         )}
       </td>
-      <td role="cell" className="num" data-label="Reports">{count(node.reports)}</td>
+      <td role="cell" className="num" data-label="Reports">
+        {count(node.reports)}
+      </td>
       <Figure label="Loss" value={pick("loss", node.metrics)} write={figure} />
       <Figure label="Accuracy" value={pick("accuracy", node.metrics)} write={percent} />
-      <td role="cell" className="num" data-label="Took">{duration(node.seconds)}</td>
-      <td role="cell" className="num" data-label="Up">{bytes(node.up_bytes)}</td>
-      <td role="cell" className="num" data-label="Down">{bytes(node.down_bytes)}</td>
-      <td role="cell" className="num" data-label="Last seen">{silent === null ? UNKNOWN : ago(silent)}</td>
+      <td role="cell" className="num" data-label="Took">
+        {duration(node.seconds)}
+      </td>
+      <td role="cell" className="num" data-label="Up">
+        {bytes(node.up_bytes)}
+      </td>
+      <td role="cell" className="num" data-label="Down">
+        {bytes(node.down_bytes)}
+      </td>
+      <td role="cell" className="num" data-label="Last seen">
+        {silent === null ? UNKNOWN : ago(silent)}
+      </td>
       <td role="cell" className="node-cell-error" data-label="Last error">
         {node.last_error === null ? (
           <span className="faint">{UNKNOWN}</span>
@@ -53,7 +67,19 @@ export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
   );
 });
 
-function Figure({ label, value, write }: { label: string; value: number | undefined; write: (value: number | undefined) => string }) {
+function Figure({
+  label,
+  value,
+  write,
+}: {
+  label: string;
+  value: number | undefined;
+  write: (value: number | undefined) => string;
+}) {
   const bad = value !== undefined && !Number.isFinite(value);
-  return <td role="cell" className={bad ? "num bad" : "num"} data-label={label}>{write(value)}</td>;
+  return (
+    <td role="cell" className={bad ? "num bad" : "num"} data-label={label}>
+      {write(value)}
+    </td>
+  );
 }

@@ -38,7 +38,9 @@ export function NodesTable({ nodes, ended }: Props) {
       </header>
       <div className="panel">
         {nodes.length === 0 ? (
-          <p className="nothing">No node has joined this job yet. A node joins with <code>shoal join URL --token …</code></p>
+          <p className="nothing">
+            No node has joined this job yet. A node joins with <code>shoal join URL --token …</code>
+          </p>
         ) : (
           <div className="table-scroll">
             <table className="nodes-table" role="table" data-testid="nodes-table">
@@ -71,7 +73,12 @@ interface HeadingProps {
 }
 
 function Heading({ sort, title, className, current, onSort }: HeadingProps) {
-  if (sort === null) return <th role="columnheader" scope="col" className={className}>{title}</th>;
+  if (sort === null)
+    return (
+      <th role="columnheader" scope="col" className={className}>
+        {title}
+      </th>
+    );
   const own = sort === current;
   const direction = sort === "name" || sort === "state" ? "ascending" : "descending";
   return (

@@ -16,32 +16,36 @@ interface Effect {
 export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
   switch (action) {
     case "pause":
-      return [{
-        command: "pause",
-        verb: "Pause",
-        when: "",
-        text: "Nothing new is asked of the nodes until somebody resumes the job. Reports that are on their way still count.",
-      }];
+      return [
+        {
+          command: "pause",
+          verb: "Pause",
+          when: "",
+          text: "Nothing new is asked of the nodes until somebody resumes the job. Reports on their way still count.",
+        },
+      ];
     case "resume":
-      return [{
-        command: "resume",
-        verb: "Resume",
-        when: "",
-        text: `The job goes on from version ${job.version} with the nodes that are there.`,
-      }];
+      return [
+        {
+          command: "resume",
+          verb: "Resume",
+          when: "",
+          text: `The job goes on from version ${job.version} with the nodes that are there.`,
+        },
+      ];
     case "stop":
       return [
         {
           command: "stop-round",
           verb: "Stop",
           when: "After this round",
-          text: `The open round is finished and counted, then the job ends for good at version ${job.version + 1}. ${KEPT}`,
+          text: `The open round is finished and counted, then the job ends at version ${job.version + 1}. ${KEPT}`,
         },
         {
           command: "stop-now",
           verb: "Stop",
           when: "Now",
-          text: `${training(job)} The job ends for good at version ${job.version}. ${KEPT}`,
+          text: `${training(job)} The job ends at version ${job.version}. ${KEPT}`,
         },
       ];
   }
@@ -50,4 +54,6 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
 const KEPT = "Its model and its record stay; a stopped job cannot be resumed.";
 
 const training = (job: Job) =>
-  job.busy > 0 ? `The work of ${plural(job.busy, "node")} in the open round is thrown away.` : "The open round is dropped.";
+  job.busy > 0
+    ? `The work of ${plural(job.busy, "node")} in the open round is thrown away.`
+    : "The open round is dropped.";

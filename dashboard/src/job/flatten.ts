@@ -5,6 +5,8 @@ export function flatten(value: Record<string, unknown>, prefix = ""): [name: str
     if (typeof inner === "object" && inner !== null && !Array.isArray(inner)) {
       return flatten(inner as Record<string, unknown>, name);
     }
-    return inner === null || inner === undefined ? [] : [[name, typeof inner === "string" ? inner : JSON.stringify(inner)]];
+    return inner === null || inner === undefined
+      ? []
+      : [[name, typeof inner === "string" ? inner : JSON.stringify(inner)]];
   });
 }

@@ -24,10 +24,24 @@ test("the largest comes first, the diverged before it, the unknown last", () => 
 });
 
 test("the longest silent, the most often failed, the busiest come first", () => {
-  expect(names(sortNodes([node("new", { seen_at: 50 }), node("never", { seen_at: null }), node("old", { seen_at: 10 })], "seen"))).toEqual(["never", "old", "new"]);
+  expect(
+    names(
+      sortNodes([node("new", { seen_at: 50 }), node("never", { seen_at: null }), node("old", { seen_at: 10 })], "seen"),
+    ),
+  ).toEqual(["never", "old", "new"]);
   expect(names(sortNodes([node("ok"), node("bad", { failures: 3 })], "failures"))).toEqual(["bad", "ok"]);
-  expect(names(sortNodes([node("less", { reports: 1 }), node("more", { reports: 2 })], "reports"))).toEqual(["more", "less"]);
-  expect(names(sortNodes([node("a", { state: "gone" }), node("b", { state: "idle" }), node("c", { state: "training" })], "state"))).toEqual(["c", "b", "a"]);
+  expect(names(sortNodes([node("less", { reports: 1 }), node("more", { reports: 2 })], "reports"))).toEqual([
+    "more",
+    "less",
+  ]);
+  expect(
+    names(
+      sortNodes(
+        [node("a", { state: "gone" }), node("b", { state: "idle" }), node("c", { state: "training" })],
+        "state",
+      ),
+    ),
+  ).toEqual(["c", "b", "a"]);
 });
 
 test("who is gone grows more silent by the second, who is there does not", () => {
@@ -39,5 +53,7 @@ test("who is gone grows more silent by the second, who is there does not", () =>
 });
 
 test("the summary names the states that occur", () => {
-  expect(countNodes([node("a", { state: "gone" }), node("b", { state: "training" }), node("c")])).toBe("3 nodes · 1 training · 1 idle · 1 gone");
+  expect(countNodes([node("a", { state: "gone" }), node("b", { state: "training" }), node("c")])).toBe(
+    "3 nodes · 1 training · 1 idle · 1 gone",
+  );
 });

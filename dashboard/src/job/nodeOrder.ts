@@ -3,7 +3,18 @@ import type { JobNode, NodeState } from "../api/types";
 import { pick } from "../format/metric";
 import { plural } from "../format/number";
 
-export const SORTS = ["name", "state", "reports", "loss", "accuracy", "seconds", "up", "down", "seen", "failures"] as const;
+export const SORTS = [
+  "name",
+  "state",
+  "reports",
+  "loss",
+  "accuracy",
+  "seconds",
+  "up",
+  "down",
+  "seen",
+  "failures",
+] as const;
 export type Sort = (typeof SORTS)[number];
 
 const STATES: NodeState[] = ["training", "evaluating", "idle", "stale", "gone"];
@@ -54,8 +65,8 @@ export function countNodes(nodes: JobNode[]): string {
 }
 
 /**
- * Whole seconds since a node was last heard, null if it was not. The coordinator says anew how long a node that is there
- * has been silent only when that changes; a node that is not there grows more silent by the second.
+ * Whole seconds since a node was last heard, null if it was not. The coordinator says anew how long a node that is
+ * there has been silent only when that changes; a node that is not there grows more silent by the second.
  */
 export function silence({ state, last_seen_s, seen_at }: JobNode, now: number): number | null {
   if (last_seen_s === null || seen_at === null) return null;

@@ -21,23 +21,41 @@ export function JobRow({ job, now }: { job: Job; now: number }) {
   const diverged = Object.values(job.metrics).some((value) => !Number.isFinite(value));
   return (
     <tr ref={row} role="row" data-testid={`job-row-${job.name}`}>
-      <td role="cell" className="job-cell-state"><State state={job.state} /></td>
+      <td role="cell" className="job-cell-state">
+        <State state={job.state} />
+      </td>
       <td role="cell" className="job-cell-name">
-        <Link href={jobPath(job.name)} className="job-link"><bdi>{visible(job.title || job.name)}</bdi></Link>
-        <span className="sub">{job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi></span>
+        <Link href={jobPath(job.name)} className="job-link">
+          <bdi>{visible(job.title || job.name)}</bdi>
+        </Link>
+        <span className="sub">
+          {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
+        </span>
       </td>
       <td role="cell" className="job-cell-progress">
-        <span className="of"><b>{count(job.version)}</b> of {count(job.versions)}</span>
+        <span className="of">
+          <b>{count(job.version)}</b> of {count(job.versions)}
+        </span>
         <Progress value={job.progress} label={`${job.name}: progress`} tone={job.state} />
       </td>
-      <td role="cell" className="job-cell-left num">{left !== null && duration(Math.round(left))}</td>
+      <td role="cell" className="job-cell-left num">
+        {left !== null && duration(Math.round(left))}
+      </td>
       <td role="cell" className="job-cell-best num">
         <b className="big">{percent(job.best?.accuracy)}</b>
         {diverged && <span className="sub bad">{DIVERGED}</span>}
       </td>
-      <td role="cell" className="job-cell-spark"><Sparkline versions={versions ?? []} /></td>
-      <td role="cell" className="job-cell-up num"><Icon name="up" />{bytes(job.up_bytes)}</td>
-      <td role="cell" className="job-cell-down num"><Icon name="down" />{bytes(job.down_bytes)}</td>
+      <td role="cell" className="job-cell-spark">
+        <Sparkline versions={versions ?? []} />
+      </td>
+      <td role="cell" className="job-cell-up num">
+        <Icon name="up" />
+        {bytes(job.up_bytes)}
+      </td>
+      <td role="cell" className="job-cell-down num">
+        <Icon name="down" />
+        {bytes(job.down_bytes)}
+      </td>
     </tr>
   );
 }

@@ -20,7 +20,13 @@ export function JobsPage() {
         <h1>Jobs</h1>
         {jobs && jobs.length > 0 && <Summary jobs={jobs} />}
       </header>
-      {jobs === undefined ? error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p> : null}
+      {jobs === undefined ? (
+        error ? (
+          <Problem error={error} />
+        ) : (
+          <p className="loading">Asking the coordinator …</p>
+        )
+      ) : null}
       {jobs?.length === 0 && <NoJobs />}
       {jobs !== undefined && jobs.length > 0 && <JobsTable jobs={jobs} />}
     </section>
@@ -40,18 +46,36 @@ function JobsTable({ jobs }: { jobs: Job[] }) {
       <table className="jobs" role="table">
         <thead role="rowgroup">
           <tr role="row">
-            <th role="columnheader" scope="col">State</th>
-            <th role="columnheader" scope="col">Job</th>
-            <th role="columnheader" scope="col">Progress</th>
-            <th role="columnheader" scope="col" className="num">Time left</th>
-            <th role="columnheader" scope="col" className="num">Best accuracy</th>
-            <th role="columnheader" scope="col"><span className="visually-hidden">Accuracy so far</span></th>
-            <th role="columnheader" scope="col" className="num">Bytes up</th>
-            <th role="columnheader" scope="col" className="num">Bytes down</th>
+            <th role="columnheader" scope="col">
+              State
+            </th>
+            <th role="columnheader" scope="col">
+              Job
+            </th>
+            <th role="columnheader" scope="col">
+              Progress
+            </th>
+            <th role="columnheader" scope="col" className="num">
+              Time left
+            </th>
+            <th role="columnheader" scope="col" className="num">
+              Best accuracy
+            </th>
+            <th role="columnheader" scope="col">
+              <span className="visually-hidden">Accuracy so far</span>
+            </th>
+            <th role="columnheader" scope="col" className="num">
+              Bytes up
+            </th>
+            <th role="columnheader" scope="col" className="num">
+              Bytes down
+            </th>
           </tr>
         </thead>
         <tbody role="rowgroup">
-          {inOrder(jobs).map((job) => <JobRow key={job.name} job={job} now={now} />)}
+          {inOrder(jobs).map((job) => (
+            <JobRow key={job.name} job={job} now={now} />
+          ))}
         </tbody>
       </table>
     </div>
@@ -63,9 +87,13 @@ function NoJobs() {
     <div className="panel nothing">
       <h2>No jobs yet</h2>
       <p>A job appears here as soon as it is submitted:</p>
-      <pre><code>shoal run JOB.toml</code></pre>
+      <pre>
+        <code>shoal run JOB.toml</code>
+      </pre>
       <p>Or watch one that brings its own data and nodes:</p>
-      <pre><code>shoal demo</code></pre>
+      <pre>
+        <code>shoal demo</code>
+      </pre>
     </div>
   );
 }

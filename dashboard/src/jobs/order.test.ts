@@ -28,5 +28,8 @@ test("the elapsed time ends with the job", () => {
 });
 
 test("only states that occur are counted", () => {
-  expect(countStates([job(), job({ state: "done" }), job()])).toEqual([["running", 2], ["done", 1]]);
+  expect(countStates([job(), job({ state: "done" }), job()])).toEqual([
+    ["running", 2],
+    ["done", 1],
+  ]);
 });

@@ -19,7 +19,8 @@ export function applyDeltas(client: QueryClient, batch: Delta[]): void {
 
 /** A page may have asked for a job before there was one. */
 function askAgain(client: QueryClient, job: string): void {
-  if (client.getQueryState(keys.job(job))?.status === "error") void client.invalidateQueries({ predicate: (query) => query.queryKey[1] === job });
+  if (client.getQueryState(keys.job(job))?.status === "error")
+    void client.invalidateQueries({ predicate: (query) => query.queryKey[1] === job });
 }
 
 function byJob(batch: Delta[]): Map<string, Delta[]> {

@@ -19,7 +19,11 @@ test("a loss is dated from its first sign, however often it shows", () => {
 });
 
 test("a greeting makes it live and sets the clock", () => {
-  const back = greeted(lost(greeted(begin(0), 0, undefined), 10), Date.parse("2026-11-21T08:00:00Z"), "2026-11-21T08:00:07Z");
+  const back = greeted(
+    lost(greeted(begin(0), 0, undefined), 10),
+    Date.parse("2026-11-21T08:00:00Z"),
+    "2026-11-21T08:00:07Z",
+  );
   expect(back).toEqual({ phase: "live", lostAt: null, known: true, skew: 7000 });
   expect(greeted(back, 0, "no time").skew).toBe(7000);
   expect(aged(back, 1e12)).toBe(back);

@@ -3,7 +3,12 @@ import { readDelta } from "./delta";
 
 test("an event's job and numbers are read", () => {
   const data = JSON.stringify({ job: "digits", number: 4, metrics: { "eval/loss": "Infinity" } });
-  expect(readDelta("metrics", data, 0)).toEqual({ kind: "metrics", job: "digits", number: 4, metrics: { "eval/loss": Infinity } });
+  expect(readDelta("metrics", data, 0)).toEqual({
+    kind: "metrics",
+    job: "digits",
+    number: 4,
+    metrics: { "eval/loss": Infinity },
+  });
 });
 
 test("a job's event names its job itself", () => {
@@ -16,8 +21,16 @@ test("the job's name is no part of a version, a note or a node", () => {
   expect(version).toEqual({ kind: "version", job: "digits", version: { number: 1, digest: "ab", metrics: {} } });
   const note = readDelta("note", JSON.stringify({ job: "digits", id: 9, text: "ask 4" }), 0);
   expect(note).toEqual({ kind: "note", job: "digits", note: { id: 9, text: "ask 4" } });
-  const nodes = readDelta("nodes", JSON.stringify({ job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {} }] }), 3000);
-  expect(nodes).toEqual({ kind: "nodes", job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, seen_at: 2000 }] });
+  const nodes = readDelta(
+    "nodes",
+    JSON.stringify({ job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {} }] }),
+    3000,
+  );
+  expect(nodes).toEqual({
+    kind: "nodes",
+    job: "digits",
+    nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, seen_at: 2000 }],
+  });
 });
 
 test("a version that is gone says nothing", () => {

@@ -7,11 +7,15 @@ describe("versions", () => {
   const known = [version(0), version(1, { "train/loss": 1 })];
 
   test("a new one is appended, whatever was thinned out before it", () => {
-    expect(merge([version(0), version(8)], { kind: "version", job: "digits", version: version(9) }).map((v) => v.number)).toEqual([0, 8, 9]);
+    expect(
+      merge([version(0), version(8)], { kind: "version", job: "digits", version: version(9) }).map((v) => v.number),
+    ).toEqual([0, 8, 9]);
   });
 
   test("one that came late goes to its place", () => {
-    expect(merge([version(0), version(2)], { kind: "version", job: "digits", version: version(1) }).map((v) => v.number)).toEqual([0, 1, 2]);
+    expect(
+      merge([version(0), version(2)], { kind: "version", job: "digits", version: version(1) }).map((v) => v.number),
+    ).toEqual([0, 1, 2]);
   });
 
   test("a replay changes nothing but keeps the metrics of both", () => {
@@ -45,7 +49,10 @@ describe("jobs", () => {
 
   test("traffic only grows", () => {
     const before = job({ up_bytes: 500, down_bytes: 700 });
-    expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 400, down_bytes: 900 })).toMatchObject({ up_bytes: 500, down_bytes: 900 });
+    expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 400, down_bytes: 900 })).toMatchObject({
+      up_bytes: 500,
+      down_bytes: 900,
+    });
     expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 500, down_bytes: 600 })).toBe(before);
   });
 
@@ -54,12 +61,19 @@ describe("jobs", () => {
     const after = mergeJob(before, { kind: "metrics", job: "digits", number: 3, metrics: { "eval/accuracy": 0.7 } });
     expect(after.metrics).toEqual({ "train/loss": 1, "eval/accuracy": 0.7 });
     expect(after.best).toEqual({ accuracy: 0.8, version: 2 });
-    expect(mergeJob(before, { kind: "metrics", job: "digits", number: 2, metrics: { "eval/accuracy": 0.7 } })).toBe(before);
+    expect(mergeJob(before, { kind: "metrics", job: "digits", number: 2, metrics: { "eval/accuracy": 0.7 } })).toBe(
+      before,
+    );
   });
 
   test("a better accuracy is the best, a diverged one is not", () => {
     const before = job({ version: 3, best: { accuracy: 0.8, version: 2 } });
-    const deltas = (value: number) => ({ kind: "metrics" as const, job: "digits", number: 1, metrics: { "eval/accuracy": value } });
+    const deltas = (value: number) => ({
+      kind: "metrics" as const,
+      job: "digits",
+      number: 1,
+      metrics: { "eval/accuracy": value },
+    });
     expect(mergeJob(before, deltas(0.9))).toEqual({ ...before, best: { accuracy: 0.9, version: 1 } });
     expect(mergeJob(before, deltas(NaN))).toBe(before);
     expect(mergeJob(job({ best: null }), deltas(0.1)).best).toEqual({ accuracy: 0.1, version: 1 });
@@ -85,7 +99,15 @@ describe("notes", () => {
 
 test("nodes that changed replace themselves by name, others stay the very same", () => {
   const ada = node("ada");
-  const merged = mergeNodes("digits")([ada, node("bohr")], { kind: "nodes", job: "digits", nodes: [node("bohr", { reports: 5 }), node("new")] });
-  expect(merged.map((n) => [n.name, n.reports])).toEqual([["ada", 0], ["bohr", 5], ["new", 0]]);
+  const merged = mergeNodes("digits")([ada, node("bohr")], {
+    kind: "nodes",
+    job: "digits",
+    nodes: [node("bohr", { reports: 5 }), node("new")],
+  });
+  expect(merged.map((n) => [n.name, n.reports])).toEqual([
+    ["ada", 0],
+    ["bohr", 5],
+    ["new", 0],
+  ]);
   expect(merged[0]).toBe(ada);
 });

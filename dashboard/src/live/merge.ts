@@ -1,6 +1,6 @@
 /**
- * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and returns the
- * very same object when nothing changed, so that what did not change is not drawn again.
+ * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and
+ * returns the very same object when nothing changed, so that what did not change is not drawn again.
  */
 import type { Job, JobNode, Note, Version } from "../api/types";
 import type { Delta } from "./delta";
@@ -37,7 +37,8 @@ export function mergeJob(job: Job, delta: Delta): Job {
 /** Evaluations come after their version has closed: those of the newest version are the job's latest figures. */
 function mergeMetrics(job: Job, { number, metrics }: Delta & { kind: "metrics" }): Job {
   const accuracy = metrics["eval/accuracy"];
-  const better = accuracy !== undefined && Number.isFinite(accuracy) && !(accuracy <= (job.best?.accuracy ?? -Infinity));
+  const better =
+    accuracy !== undefined && Number.isFinite(accuracy) && !(accuracy <= (job.best?.accuracy ?? -Infinity));
   if (number < job.version && !better) return job;
   return {
     ...job,

@@ -1,12 +1,13 @@
 /**
- * The tab's one EventSource. The browser reconnects by itself after a broken connection (and sends Last-Event-ID); it gives
- * up after an answer that is no stream, and it cannot see a connection that died without a word. Both are mended here.
+ * The tab's one EventSource. The browser reconnects by itself after a broken connection (and sends Last-Event-ID);
+ * it gives up after an answer that is no stream, and it cannot see a connection that died without a word. Both are
+ * mended here.
  */
 import { API } from "../api/client";
 import { aged, begin, greeted, lost, type Connection } from "./connection";
 import { DELTA_EVENTS, readDelta, type Delta } from "./delta";
 
-/** The coordinator says something at least every 15 s; after this long without a word the stream is opened anew (ms). */
+/** The coordinator pings every 15 s; after this long without a word the stream is opened anew (ms). */
 export const SILENCE_MAX = 45_000;
 /** How long a new stream may take until its first word (ms). */
 export const HELLO_MAX = 4000;
@@ -82,15 +83,27 @@ export class LiveStream {
     const mine = (handle: (event: Event) => void) => (event: Event) => {
       if (this.source === source) handle(event);
     };
-    source.addEventListener("hello", mine((event) => this.greet(event as MessageEvent<string>)));
-    source.addEventListener("ping", mine(() => this.heard()));
-    source.addEventListener("error", mine(() => this.failed(source)));
+    source.addEventListener(
+      "hello",
+      mine((event) => this.greet(event as MessageEvent<string>)),
+    );
+    source.addEventListener(
+      "ping",
+      mine(() => this.heard()),
+    );
+    source.addEventListener(
+      "error",
+      mine(() => this.failed(source)),
+    );
     for (const type of DELTA_EVENTS) {
-      source.addEventListener(type, mine((event) => {
-        this.heard();
-        const delta = readDelta(type, (event as MessageEvent<string>).data, this.now());
-        if (delta !== null) this.listener.delta(delta);
-      }));
+      source.addEventListener(
+        type,
+        mine((event) => {
+          this.heard();
+          const delta = readDelta(type, (event as MessageEvent<string>).data, this.now());
+          if (delta !== null) this.listener.delta(delta);
+        }),
+      );
     }
     this.helloTimer = setTimeout(() => this.retry(), HELLO_MAX);
   }

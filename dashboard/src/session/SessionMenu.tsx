@@ -15,7 +15,9 @@ export function SessionMenu() {
   return (
     <button type="button" className="quiet-button" data-testid="sign-out" onClick={() => leave.mutate()}>
       <Icon name="key" />
-      <span><span className="wide-only">Operator · </span>Sign out</span>
+      <span>
+        <span className="wide-only">Operator · </span>Sign out
+      </span>
     </button>
   );
 }
@@ -35,8 +37,14 @@ function SignIn({ isViewer, onLeave }: { isViewer: boolean; onLeave: () => void 
             onDone={close}
             others={
               <>
-                {isViewer && <button type="button" className="quiet-button" onClick={onLeave}>Sign out as viewer</button>}
-                <button type="button" className="button" onClick={close}>Cancel</button>
+                {isViewer && (
+                  <button type="button" className="quiet-button" onClick={onLeave}>
+                    Sign out as viewer
+                  </button>
+                )}
+                <button type="button" className="button" onClick={close}>
+                  Cancel
+                </button>
               </>
             }
           />

@@ -43,13 +43,15 @@ export function SignInForm({ onDone, others }: Props) {
       />
       <p className="hint">
         The operators’ token is in <code>operator.token</code> in the coordinator’s data folder;{" "}
-        <code>shoal token create --role operator</code> makes another. It is exchanged for a session of this browser and not
-        kept on the page.
+        <code>shoal token create --role operator</code> makes another. It is exchanged for a session of this browser and
+        not kept on the page.
       </p>
       {entry.error && <Problem error={entry.error} />}
       <div className="dialog-actions">
         {others}
-        <button type="submit" className="button primary" disabled={entry.isPending}>Sign in</button>
+        <button type="submit" className="button primary" disabled={entry.isPending}>
+          Sign in
+        </button>
       </div>
     </form>
   );

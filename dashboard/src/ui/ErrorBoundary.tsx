@@ -19,7 +19,11 @@ export class ErrorBoundary extends Component<{ children: ReactNode }, State> {
       <main id="main" className="page">
         <h1>This page failed</h1>
         <Problem error={this.state.error} />
-        <p><button type="button" className="button" onClick={() => location.reload()}>Load it again</button></p>
+        <p>
+          <button type="button" className="button" onClick={() => location.reload()}>
+            Load it again
+          </button>
+        </p>
       </main>
     );
   }

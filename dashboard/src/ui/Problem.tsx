@@ -2,7 +2,7 @@ import { ApiError } from "../api/client";
 import { visible } from "../format/text";
 import { Icon } from "./Icon";
 
-/** What went wrong and what to do about it, as far as the coordinator said so; a problem's title only where it says no more. */
+/** What went wrong and what to do about it; the problem's title only where the coordinator said no more. */
 export function Problem({ error }: { error: Error }) {
   const { detail, hint } = error instanceof ApiError ? error : { detail: "", hint: "" };
   return (

@@ -1,0 +1,240 @@
+"""A whole job in this process: `shoal.simulate(spec, learners)`.
+
+    import shoal
+
+    result = shoal.simulate(spec, learners)
+    print(result.metrics)
+
+Hub, workers, algorithm, schedule and learners are the real ones; the network, the clock and the coordinator's disk are
+simulated. Learners work one after the other, in this process. Time is virtual: each order takes one second (with
+faults, half a second to one and a half), so that deadlines mean something and a run can be repeated exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from shoal import wire
+from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.hub import Hub
+from shoal.core.learner import Learner
+from shoal.core.machine import Effect, Event, Measured, Note, Rejected, Save, Version, Work
+from shoal.core.machine import Result as Made
+from shoal.core.message import Message, Metrics, Order, Ref, Report
+from shoal.core.plan import Plan
+from shoal.core.schedule import Schedule
+from shoal.core.tree import Slots, Tree
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.coordinator import Timing
+from shoal.sim.faults import Faults
+from shoal.sim.watch import Direction, Watch
+from shoal.sim.work import perform
+from shoal.sim.world import Setup, World
+
+WORK_S = 1.0
+"""Virtual seconds that an order takes."""
+
+BEAT_S = 10.0
+LEASE_S = 35.0
+
+IDLE_S = 8000.0
+"""Virtual seconds without any work after which a job is given up: twice the longest deadline that a schedule makes up
+by itself, and more than a worker needs to be heard again."""
+
+Progress = Callable[[float, str], None]
+"""Called with the fraction done, 0 to 1, and what happened last."""
+
+
+class Job(Protocol):
+    """What is needed of a job: `shoal.spec.JobSpec` is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def plan(self) -> Plan: ...
+
+    def build_algorithm(self) -> Algorithm: ...
+
+    def build_schedule(self) -> Schedule: ...
+
+
+@dataclass(frozen=True)
+class Round:
+    """A version, and how it came about. `metrics` were measured on its model; bytes are those since the version before.
+
+    `opened` and `closed` are virtual seconds since the start.
+    """
+
+    number: int
+    why: str
+    opened: float
+    closed: float
+    reports: int
+    metrics: Metrics
+    up_bytes: int
+    down_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a job. Bytes are those of frames and bodies, by node, without the overhead of HTTP."""
+
+    name: str
+    state: str
+    """"done", or "stopped" when somebody stopped it."""
+    versions: tuple[Round, ...]
+    model: Tree
+    metrics: Metrics
+    """Of the final model: "eval/…" are means over the nodes' own held-out data, weighted by examples."""
+    notes: tuple[Note, ...]
+    up_bytes: Mapping[str, int]
+    """From each node to the coordinator."""
+    down_bytes: Mapping[str, int]
+
+    @property
+    def accuracy(self) -> float:
+        """The final model's mean accuracy. Raises `KeyError` when no learner measures one."""
+        return self.metrics["eval/accuracy"]
+
+
+def simulate(
+    job: Job,
+    learners: Mapping[str, Learner] | Sequence[Learner],
+    *,
+    faults: Faults | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run a job to its end over these learners (a sequence gets the names node-0, node-1, …).
+
+    `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). Raises
+    `InvalidJob` when the job can't go on with these learners, `LearnerFailed` when they fail too often.
+    """
+    named = dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}
+    plan, algorithm = job.plan(), job.build_algorithm()
+    if not named:
+        raise InvalidJob("a job needs at least one learner", code="job.learners")
+    clock, bodies = Clock(), MemoryBodies(payload_bytes)
+    record = Record(job.name, plan.versions, progress)
+    rng = Random(plan.seed if seed is None else seed)
+
+    def do(node: str, order: Order, memory: Ref | None) -> Made:
+        return perform(algorithm, named[node], bodies, order, memory)
+
+    def pace(*_: object) -> float:
+        return WORK_S * rng.uniform(0.5, 1.5) if faults is not None else WORK_S
+
+    setup = Setup(
+        plan,
+        algorithm,
+        job.build_schedule(),
+        tuple(named),
+        faults=faults or Faults(),
+        timing=Timing(lease_s=LEASE_S),
+        beat_s=BEAT_S,
+        seed=rng.getrandbits(32),
+    )
+    world = World(setup, do, pace, clock=clock, bodies=bodies, watch=record)
+    world.start()
+    begun = -1
+    while not world.run(clock.now + IDLE_S):
+        if record.begun == begun:
+            raise record.given_up()
+        begun = record.begun
+    return record.result(world.coordinator.hub)
+
+
+def payload_bytes(slots: Slots) -> int:
+    """Bytes of a body with these slots on the wire, its header included."""
+    layout = wire.payload_layout(wire.layouts_of(slots))
+    return len(layout.header) + layout.nbytes
+
+
+class Record(Watch):
+    """Writes down what a job's database would hold."""
+
+    def __init__(self, name: str, versions: int, progress: Progress | None) -> None:
+        self._name, self._versions, self._progress = name, versions, progress
+        self._fed = 0
+        self._made: dict[int, tuple[Version, int, int]] = {}
+        self._metrics: dict[int, Metrics] = {}
+        self._notes: list[Note] = []
+        self._bytes: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
+        self._before = 0, 0
+        self.begun = 0
+
+    def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
+        """Keep what is seen for the first time."""
+        if index < self._fed:
+            return
+        self._fed = index + 1
+        for effect in effects:
+            if isinstance(effect, Note):
+                self._notes.append(effect)
+            elif isinstance(effect, Measured):
+                self._metrics[effect.number] = effect.metrics
+            elif isinstance(effect, Save) and isinstance(effect.what, Version):
+                self._close(effect.what)
+        if self._progress is not None:
+            within = len(hub.reports) / max(1, len(hub.asked)) if hub.phase == "running" else 0.0
+            self._progress(
+                min(1.0, (hub.version + within) / self._versions), self._notes[-1].text if self._notes else ""
+            )
+
+    def _close(self, version: Version) -> None:
+        up, down = self._bytes["up"].total(), self._bytes["down"].total()
+        self._made[version.number] = version, up - self._before[0], down - self._before[1]
+        self._before = up, down
+
+    def travels(self, node: str, direction: Direction, message: Message | Rejected) -> None:
+        """Count a message, and the body that goes with a report."""
+        if not isinstance(message, Rejected):
+            self._bytes[direction][node] += 4 + len(wire.encode_head(self._name, message))
+        if isinstance(message, Report) and message.body is not None:
+            self._bytes[direction][node] += message.body.nbytes
+
+    def started(self, node: str, work: Work) -> None:
+        """Count the body that a node fetches for an order."""
+        self.begun += 1
+        if work.order.body is not None:
+            self._bytes["down"][node] += work.order.body.nbytes
+
+    def given_up(self) -> InvalidJob | LearnerFailed:
+        """Why a job doesn't go on."""
+        failures = [note for note in self._notes if note.kind in ("warning", "refusal")]
+        if failures:
+            return LearnerFailed(failures[-1].text, hint=failures[0].text)
+        why = next((note.text for note in reversed(self._notes) if note.kind == "decision"), "too few learners")
+        return InvalidJob(f"the job does not go on; last: {why}", code="job.stuck", hint="check min_nodes and quorum")
+
+    def result(self, hub: Hub) -> Result:
+        """All of it."""
+        rounds = (
+            Round(
+                number,
+                version.why,
+                version.opened,
+                version.closed,
+                len(version.reports),
+                self._metrics.get(number, {}),
+                up,
+                down,
+            )
+            for number, (version, up, down) in sorted(self._made.items())
+        )
+        return Result(
+            name=self._name,
+            state=hub.phase,
+            versions=tuple(rounds),
+            model=tree_slot(hub.slots, "model"),
+            metrics=self._metrics.get(hub.version, {}),
+            notes=tuple(self._notes),
+            up_bytes=dict(self._bytes["up"]),
+            down_bytes=dict(self._bytes["down"]),
+        )

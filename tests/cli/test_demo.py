@@ -1,0 +1,145 @@
+"""`shoal demo`, from start to end: what a stranger sees first."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import demo
+from shoal.cli.demo import Plan, free_port, spec
+from tests.cli.conftest import Shoal, process
+
+LEFT_S = 60
+
+
+def folders(place: Path) -> list[Path]:
+    return sorted(place.glob("shoal-demo-*"))
+
+
+@pytest.fixture
+def tmpdir_of_demo(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the demo makes its folder, so that another one on this machine is not taken for it."""
+    (place / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    return place / "tmp"
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_the_job_that_comes_with_shoal_is_sound() -> None:
+    found = spec(Plan(rounds=7, clients=3, port=1, split="iid", seed=5, keep=False))
+    assert (found["rounds"], found["seed"], found["schedule"]["min_nodes"]) == (7, 5, 3)
+    assert found["options"] == {"split": "iid"}
+    assert found["held_out"]["learner"] == "shoal.learn.digits:held_out"
+
+
+def test_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind((demo.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert free_port(port) not in (0, port)
+    assert free_port(port) == port
+    assert free_port(0) > 0
+
+
+@pytest.mark.parametrize("arguments", [["--split", "shards:0"], ["--clients", "64", "--split", "shards:200"]])
+def test_a_division_that_cannot_be_is_refused_before_anything_starts(shoal: Shoal, arguments: list[str]) -> None:
+    result = shoal("demo", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_demo_learns_digits_and_leaves_nothing(tmpdir_of_demo: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind((demo.HOST, 0))
+        taken.listen()
+        running = process("demo", "--json", "--port", taken.getsockname()[1])
+        output, said = running.communicate(timeout=280)
+    assert running.returncode == 0, said
+    data = json.loads(output)["data"]
+    print(f"{data['wall_s']:.1f} s, {data['held_out_accuracy']:.3f}")  # noqa: T201
+    assert data["held_out_accuracy"] >= 0.95
+    assert data["accuracy"] >= 0.90
+    assert (data["rounds"], data["nodes"]) == (30, 4)
+    # 30 rounds and the last evaluation, for each of four clients: no fewer bytes than the models alone.
+    assert data["down_bytes"] >= 31 * 4 * data["parameters"] * 4
+    assert data["up_bytes"] >= 30 * 4 * data["parameters"] * 4
+    assert re.search(r"port \d+ is taken: using \d+", said)
+    assert re.search(r"dashboard +http://127\.0\.0\.1:\d+/jobs/digits", said)
+    assert folders(tmpdir_of_demo) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_keep_stays_until_ctrl_c(tmpdir_of_demo: Path) -> None:
+    running = process("demo", "--keep", "--rounds", "1", "--clients", "1", "--split", "iid", "--port", "0")
+    assert running.stdout is not None
+    assert running.stderr is not None
+    lines = []
+    for line in running.stdout:
+        lines.append(line)
+        if "still running" in line:
+            break
+    url = re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))
+    assert url, lines
+    children = children_of(running.pid)
+    assert len(children) == 2
+    with urllib.request.urlopen(f"{url[0]}/api/v1/jobs/digits") as answer:
+        assert json.load(answer)["state"] == "done"
+    running.send_signal(signal.SIGINT)
+    rest, said = running.communicate(timeout=LEFT_S)
+    assert running.returncode == 0, said
+    assert "stopping" in rest
+    assert folders(tmpdir_of_demo) == []
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_ctrl_c_in_the_middle_leaves_nothing(tmpdir_of_demo: Path, number: int, code: int) -> None:
+    running = process("demo", "--rounds", "100000", "--port", "0")
+    due = time.monotonic() + 60
+    while len(children_of(running.pid)) < 5:
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    children = children_of(running.pid)
+    running.send_signal(number)
+    output, said = running.communicate(timeout=LEFT_S)
+    assert running.returncode == code, said
+    assert "Traceback" not in said
+    assert "dashboard" in output
+    assert folders(tmpdir_of_demo) == []
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_client_that_crashes_is_told_and_all_is_cleaned_up(tmpdir_of_demo: Path) -> None:
+    running = process("demo", "--rounds", "100000", "--clients", "2", "--port", "0", "--json")
+    due = time.monotonic() + 60
+    while len(children_of(running.pid)) < 3:
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    victim = children_of(running.pid)[-1]
+    subprocess.run(["kill", "-KILL", str(victim)], check=True)
+    output, said = running.communicate(timeout=LEFT_S)
+    assert running.returncode == 1, said
+    error = json.loads(output)["error"]
+    assert error["code"] == "demo.crashed"
+    assert re.search(r"node-\d has ended with exit code -9", error["message"])
+    assert folders(tmpdir_of_demo) == []

@@ -1,0 +1,282 @@
+"""Commands that need no coordinator: config, algorithms, data, doctor, join and coordinator before they start."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import doctor
+from shoal.cli.config import sections
+from shoal.settings import SECTIONS
+from tests.cli.commands import COMMANDS
+from tests.cli.conftest import Shoal, envelope
+from tests.cli.fake import FakeCoordinator, Problem
+
+
+# --------------------------------------------------------------------------------------------------------------- config
+def test_config_shows_every_setting_and_where_it_comes_from(shoal: Shoal, place: Path) -> None:
+    (place / "mine.toml").write_text("edge.threads = 3\n")
+    env = {"SHOAL_CLIENT__TIMEOUT_S": "5"}
+    said = shoal("config", "show", "--origin", "--config", "mine.toml", env=env).stdout
+    lines = {line.split()[0]: line.split()[1:] for line in said.splitlines() if "." in line}
+    assert lines["client.timeout_s"] == ["5.0", "SHOAL_CLIENT__TIMEOUT_S"]
+    assert lines["edge.threads"] == ["3", "mine.toml"]
+    assert lines["coordinator.port"] == ["8080", "default"]
+    found = envelope(shoal("config", "show", "--json", "--config", "mine.toml"))["data"]
+    assert found["file"] == "mine.toml"
+    assert len(found["settings"]) == sum(len(kind.model_fields) for kind in sections().values())
+
+
+def test_every_section_has_its_model() -> None:
+    assert sections().keys() == set(SECTIONS)
+
+
+def test_every_setting_is_described() -> None:
+    for section, kind in sections().items():
+        for key, field in kind.model_fields.items():
+            assert field.description, f"{section}.{key}"
+
+
+def test_secrets_are_not_shown(shoal: Shoal) -> None:
+    env = {
+        "SHOAL_CLIENT__TOKEN": "sho_hush",
+        "SHOAL_EDGE__TOKEN": "sht_hush",
+        "SHOAL_COORDINATOR__OPERATOR_TOKEN": "sho_hush",
+        "SHOAL_COORDINATOR__DATABASE_URL": "postgresql://me:hush@host/shoal",
+    }
+    for more in ([], ["--json"], ["--origin"]):
+        said = shoal("config", "show", *more, env=env).output
+        assert "hush" not in said
+        assert "postgresql://********@host/shoal" in said
+
+
+def test_config_says_what_is_wrong(shoal: Shoal, place: Path) -> None:
+    (place / "shoal.toml").write_text("[coordinator]\nprot = 1\n")
+    result = shoal("config", "show")
+    assert result.exit_code == 2
+    assert "did you mean 'port'?" in result.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------- algorithms
+def test_algorithms_with_their_fields(shoal: Shoal) -> None:
+    found = {one["name"]: one for one in envelope(shoal("algorithms", "--json"))["data"]["plugins"]}
+    assert {"fedavg", "fedsgd", "rounds"} <= found.keys()
+    assert found["fedavg"]["kind"] == "algorithm"
+    fields = {field["name"]: field for field in found["fedavg"]["fields"]}
+    assert fields["lr"] == {"name": "lr", "type": "float", "default": 0.1, "about": "The local learning rate."}
+    for one in found.values():
+        assert one["title"]
+        assert one["about"]
+        for field in one["fields"]:
+            assert field["about"], f"{one['name']}.{field['name']}"
+
+
+def test_one_algorithm(shoal: Shoal) -> None:
+    said = shoal("algorithms", "rounds").stdout
+    assert "schedule rounds" in said
+    assert "fedavg" not in said
+    wrong = shoal("algorithms", "fedagv")
+    assert (wrong.exit_code, "did you mean 'fedavg'?" in wrong.stderr) == (2, True)
+
+
+# -------------------------------------------------------------------------------------------------------------------- data
+def test_data_sets(shoal: Shoal, place: Path) -> None:
+    found = envelope(shoal("data", "list", "--json"))["data"]
+    assert found["cache"] == str(place / "home/shoal/data")
+    assert {one["name"]: one["here"] for one in found["data_sets"]} == {"mnist": False, "fashion-mnist": False}
+
+
+def test_data_from_a_folder_are_checked(shoal: Shoal, place: Path) -> None:
+    (place / "files").mkdir()
+    missing = shoal("data", "get", "mnist", "--from", "files")
+    assert missing.exit_code == 2
+    assert "train-images-idx3-ubyte" in missing.stderr
+    (place / "files/train-images-idx3-ubyte").write_bytes(b"wrong")
+    wrong = shoal("data", "get", "mnist", "--from", "files")
+    assert wrong.exit_code == 1
+    assert "SHA-256" in wrong.stderr
+    assert not (place / "home/shoal/data/mnist/train-images-idx3-ubyte").exists()
+
+
+def test_the_cache_of_a_settings_file_reaches_learners(
+    shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shoal.cli.data import share_cache
+    from shoal.cli.output import Flags, out
+    from shoal.learn.data import cache_folder
+
+    monkeypatch.setenv("SHOAL_DATA__CACHE", "")
+    monkeypatch.delenv("SHOAL_DATA__CACHE")
+    (place / "shoal.toml").write_text('[data]\ncache = "sets"\n')
+    out.begin(Flags())
+    share_cache()
+    assert cache_folder() == Path("sets")
+
+
+# ------------------------------------------------------------------------------------------------------------------ doctor
+def checks(shoal: Shoal, **env: str) -> dict[str, dict[str, str]]:
+    found = envelope(shoal("doctor", "--json", env=env))["data"]
+    return {check["name"]: check for check in found["checks"]}
+
+
+def test_doctor_looks_at_everything(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    COMMANDS["doctor"].prepare(fake, place)
+    found = checks(shoal, SHOAL_CLIENT__URL=fake.url)
+    names = {"shoal", "python", "torch", "device", "coordinator", "sqlite", "dashboard", "settings", "port", "disk"}
+    assert names | {"fsync", "reachable", "credential", "clock"} == found.keys()
+    for check in found.values():
+        assert check["found"]
+        assert bool(check["fix"]) == (check["state"] != "ok"), check
+    assert shoal("doctor", env={"SHOAL_CLIENT__URL": fake.url}).stdout.rstrip().endswith("shoal can run here")
+
+
+def test_doctor_fails_when_the_coordinator_that_was_named_is_not_there(shoal: Shoal) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        result = shoal("doctor", env={"SHOAL_CLIENT__URL": url})
+    assert result.exit_code == 1
+    assert "1 of " in result.stdout
+    assert "cannot be reached" in result.stdout
+
+
+def test_doctor_names_wrong_settings_and_a_refused_token(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    COMMANDS["doctor"].prepare(fake, place)
+    fake.answers["GET /jobs"] = Problem(401, "auth.refused", "the credential is unknown", "see operator.token")
+    (place / "shoal.toml").write_text("[edge]\nnmae = 'a'\n")
+    found = checks(shoal, SHOAL_CLIENT__URL=fake.url, SHOAL_CLIENT__TOKEN="sho_x")
+    assert (found["settings"]["state"], found["settings"]["fix"]) == ("fail", "did you mean 'name'?")
+    assert (found["credential"]["state"], found["credential"]["fix"]) == ("fail", "see operator.token")
+
+
+def test_doctor_sees_a_wrong_clock(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    COMMANDS["doctor"].prepare(fake, place)
+    assert checks(shoal, SHOAL_CLIENT__URL=fake.url)["clock"]["state"] == "ok"
+    fake.clock_ahead_s = 3600
+    found = checks(shoal, SHOAL_CLIENT__URL=fake.url)["clock"]
+    assert (found["state"], found["found"]) == ("warn", "1 h 00 min apart")
+
+
+def test_doctor_sees_a_taken_port(shoal: Shoal) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        found = checks(shoal, SHOAL_COORDINATOR__PORT=str(taken.getsockname()[1]))
+    assert (found["port"]["state"], "--port" in found["port"]["fix"]) == ("warn", True)
+
+
+@pytest.mark.parametrize(("version", "state"), [((3, 40, 1), "warn"), ((3, 51, 2), "warn"), ((3, 51, 3), "ok")])
+def test_doctor_knows_which_sqlite_is_sound(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], state: str
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    found = next(check for check in doctor.server_parts() if check.name == "sqlite")
+    assert found.state == state
+    assert bool(found.fix) == (state == "warn")
+
+
+def test_doctor_without_the_parts_of_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = doctor.importlib.util.find_spec
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda n: None if n == "fastapi" else real(n))
+    (found,) = doctor.server_parts()
+    assert (found.state, "shoal[coordinator]" in found.fix) == ("warn", True)
+
+
+def test_doctor_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (found,) = doctor.torch()
+    assert (found.name, found.state) == ("torch", "fail")
+
+
+def test_doctor_in_a_folder_that_cannot_be_written(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> float:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(doctor, "fsync_seconds", refused)
+    found = {check.name: check for check in doctor.disk()}
+    assert (found["writing"].state, "--data" in found["writing"].fix) == ("fail", True)
+
+
+# ------------------------------------------------------------------------------------------------- processes, before they run
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--learner", "mine.py:learner", "--option", "part"], "KEY=VALUE"),
+        (["--learner", "gone.py:learner"], "gone.py"),
+        (["--learner", "shoal.learn.digits:learner", "--option", "prat=0"], "prat"),
+        (["--learner", "gone.py:learner", "--name", "Ünfit"], "edge.name"),
+    ],
+)
+def test_join_says_what_is_wrong_before_it_joins(
+    shoal: Shoal, fake: FakeCoordinator, arguments: list[str], says: str
+) -> None:
+    result = shoal("join", fake.url, "--token", "sht_x", "--state", "state", *arguments)
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert fake.asked == []
+
+
+def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("edge_client.running.run", lambda settings: seen.append(settings) or 0)
+    arguments = ("--learner", "m:l", "--option", "part=3", "--option", "split=iid", "--device", "cpu", "--quiet")
+    result = shoal("join", "http://127.0.0.1:1", "--token", "-", *arguments, stdin="sht_secret\n")
+    assert result.exit_code == 0, result.output
+    (settings,) = seen
+    assert settings.token.get_secret_value() == "sht_secret"
+    assert (settings.options, settings.device, settings.log_level) == ({"part": 3, "split": "iid"}, "cpu", "warning")
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 130])
+def test_join_ends_with_the_clients_code(shoal: Shoal, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr("edge_client.running.run", lambda settings: code)
+    assert shoal("join", "http://127.0.0.1:1", "--learner", "m:l").exit_code == code
+
+
+def test_coordinator_takes_its_settings_from_everywhere(
+    shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr("coordinator.serve.run", lambda settings: seen.append(settings) or 0)
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # as in the process that serves
+    (place / "shoal.toml").write_text("[coordinator]\nlease_s = 3\nport = 1\n")
+    result = shoal("coordinator", "--port", "18080", "--data", "here", "--set", "beat_s=1", "--set", "models_kept=5")
+    assert result.exit_code == 0, result.output
+    (settings,) = seen
+    assert (settings.port, settings.lease_s, settings.beat_s, settings.models_kept) == (18080, 3, 1, 5)
+    for part in ("http://127.0.0.1:18080", str(place / "here/operator.token"), "shoal token create"):
+        assert part in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--set", "lesae_s=3"], "did you mean 'lease_s'?"),
+        (["--set", "lease_s=soon"], "lease_s"),
+        (["--port", "70000"], "port"),
+    ],
+)
+def test_coordinator_says_what_is_wrong(shoal: Shoal, arguments: list[str], says: str) -> None:
+    result = shoal("coordinator", *arguments)
+    assert (result.exit_code, says in result.stderr) == (2, True)
+
+
+def test_coordinator_where_its_parts_are_missing(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "coordinator.serve", None)
+    result = shoal("coordinator")
+    assert result.exit_code == 2
+    assert "shoal[coordinator]" in result.stderr
+
+
+def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = shoal("coordinator", "--port", taken.getsockname()[1])
+    assert result.exit_code == 1
+    assert "--port" in result.stderr
+    assert not (place / "shoal-data").exists()

@@ -1,0 +1,141 @@
+"""A demo's processes are watched, and none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import processes, tethered
+from shoal.cli.processes import Child, Household, household
+from shoal.core.errors import ShoalError
+from tests.house.sources import ROOT
+
+SLEEPS = "import time; print('asleep', flush=True); time.sleep(60)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
+
+
+def until(true: Callable[[], bool], within_s: float = 20) -> None:
+    due = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < due, "it has not happened"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a dead one that nobody has waited for doesn't."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def child(house: Household, name: str, code: str) -> Child:
+    """A process of the household that runs this code instead of a command."""
+    log = house.folder / f"{name}.log"
+    with log.open("w") as written:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=written, stderr=subprocess.STDOUT, text=True
+        )
+    made = Child(name, process, log)
+    house.children.append(made)
+    return made
+
+
+def test_processes_and_folder_are_gone_afterwards() -> None:
+    with household("shoal-test-") as house:
+        children = [child(house, name, SLEEPS) for name in ("a", "b")]
+        until(lambda: all("asleep" in one.tail() for one in children))
+        house.check()
+    assert [one.process.returncode for one in children] == [-signal.SIGKILL] * 2
+    assert not house.folder.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ShoalError("x"), ZeroDivisionError])
+def test_they_are_gone_whatever_happens(error: BaseException | type[BaseException]) -> None:
+    with pytest.raises(BaseException), household("shoal-test-") as house:  # noqa: B017, PT011
+        one = child(house, "a", SLEEPS)
+        raise error
+    assert one.process.returncode is not None
+    assert not house.folder.exists()
+
+
+def test_ctrl_c_while_it_cleans_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Household.kill
+
+    def interrupted(self: Household) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        real(self)
+
+    monkeypatch.setattr(Household, "kill", interrupted)
+    with household("shoal-test-") as house:
+        one = child(house, "a", STUBBORN)
+        until(lambda: "asleep" in one.tail())
+    assert one.process.returncode == -signal.SIGKILL
+    assert not house.folder.exists()
+
+
+def test_a_crash_is_told_with_the_end_of_the_log() -> None:
+    with household("shoal-test-") as house:
+        one = child(house, "node-1", "for i in range(100): print('line', i)\nraise SystemExit(7)")
+        until(lambda: one.process.poll() is not None)
+        with pytest.raises(ShoalError, match="node-1 has ended with exit code 7") as caught:
+            house.check()
+    assert caught.value.message.endswith("line 99")
+    assert "line 80" not in caught.value.message
+
+
+@pytest.mark.parametrize("number", processes.ENDING)
+def test_it_ends_as_at_ctrl_c(number: int) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), household("shoal-test-") as house:
+        one = child(house, "a", SLEEPS)
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+    assert one.process.returncode is not None
+    assert signal.getsignal(number) is before
+
+
+def test_what_is_started_has_no_settings_of_a_person(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.setenv("SHOAL_CLIENT__URL", "http://elsewhere:1")
+    (place / "shoal.toml").write_text("[client]\nurl = 'http://elsewhere:2'\n")
+    with household("shoal-test-") as house:
+        one = house.start("config", ["config", "show", "--json"])
+        one.process.wait(30)
+        said = one.tail()
+    assert '"status": "ok"' in said
+    assert "elsewhere" not in said
+
+
+def test_a_process_ends_with_the_one_that_started_it(place: Path) -> None:
+    """The middle process is killed before its child could even look around."""
+    tied = "import sys; from shoal.cli import tethered; tethered.watch(int(sys.argv[1]))"
+    middle = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", middle, tied]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert started.stdout is not None
+    pid = int(started.stdout.readline())
+    started.stdout.close()
+    assert is_alive(pid)
+    started.kill()
+    started.wait()
+    until(lambda: not is_alive(pid))
+
+
+def test_a_tethered_command_is_the_command(place: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), tethered.IMPORTS: "json no.such.module"}
+    command = [sys.executable, "-m", "shoal.cli.tethered", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("shoal ")

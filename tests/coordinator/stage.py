@@ -1,0 +1,133 @@
+"""A job at a moment that tests like: two nodes have an order each, a third has none, nothing has been reported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from shoal import wire
+from shoal.core.message import Order, Ref, Report
+from tests.coordinator.node import History, Node, body, displacement, initial
+from tests.coordinator.server import Inside, until
+
+SIZE = 10
+CHANGES = ("up_bytes", "down_bytes", "last_seen_s", "failures", "last_error", "eta_s")
+"""What people see, and what a refused request may change."""
+
+
+def by_hand(running: Inside, name: str, jobs: dict[str, int] | None = None) -> Node:
+    """A node that only does what the test makes it do."""
+    node = Node(lambda: running.url, name, running.token(), jobs or {}, History())
+    node.enter()
+    return node
+
+
+def order_of(node: Node, job: str) -> tuple[Order, bytes]:
+    """The order that stands for a node in a job, and what came with it."""
+
+    def look() -> tuple[Order, bytes] | None:
+        found = node.ask("GET", "/work", params={"wait_s": 1, "job": job})
+        if found.status_code == 204:
+            return None
+        frame = wire.decode(found.content)
+        return (frame.message, frame.payload) if isinstance(frame.message, Order) else None
+
+    answer: tuple[Order, bytes] = until("an order", look)
+    return answer
+
+
+@dataclass
+class Stage:
+    """Nodes n0 and n1 hold training orders of version 0 of `job`; n2 is a member without one."""
+
+    running: Inside
+    job: str
+    nodes: list[Node] = field(default_factory=list)
+    orders: dict[str, Order] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.client.close()
+
+    def picture(self) -> dict[str, Any]:
+        """All that a refused request must leave as it was."""
+        driver, database = self.running.driver(self.job), self.running
+        hub = driver.hub
+        job = {name: value for name, value in database.job(self.job).items() if name not in CHANGES}
+        return {
+            "job": job,
+            "versions": database.rows("SELECT number, digest, reports, weight, metrics FROM versions"),
+            "events": database.rows("SELECT count(*), max(seq) FROM events"),
+            "hub": json.dumps(hub.state(), sort_keys=True, default=str),
+            "reports": [asdict(report) for report in hub.reports],
+            "sum": (hub.totals.weight, hub.totals.trees.keys()),
+            "bodies": driver.bodies.digests(),
+            "people": database.rows("SELECT name, secret, revoked FROM nodes ORDER BY name"),
+        }
+
+    def frame(
+        self, values: npt.NDArray[Any] | bytes | None = None, node: str = "n0", **changes: Any
+    ) -> tuple[bytes, bytes]:
+        """(head, payload) of a node's report, right but for the changes."""
+        order = self.orders[node]
+        if values is None:
+            values = displacement(node, order.version, SIZE)
+        data = values if isinstance(values, bytes) else body(values)
+        ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
+        values_of = {"type": "report", **asdict(Report(node, order.id, order.version, 5.0, ref, {}))}
+        values_of.pop("norm")
+        head = json.dumps({"shoal": 1, "job": self.job, **values_of, **changes}).encode()
+        return len(head).to_bytes(4, "big") + head, data
+
+    def report(
+        self, values: npt.NDArray[Any] | bytes | None = None, node: str = "n0", **changes: Any
+    ) -> httpx.Response:
+        """Send a report that is right but for the changes."""
+        head, data = self.frame(values, node, **changes)
+        return self.send(node, "POST", f"/jobs/{self.job}/reports", content=head + data)
+
+    def send(self, node: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """A request of that node's: any answer will do."""
+        client = next(one for one in self.nodes if one.node == node).client
+        return client.request(method, f"{self.running.url}/api/v1{path}", **more)
+
+
+def set_up(running: Inside, job: str = "main", size: int = SIZE, **spec: Any) -> Stage:
+    """Bring a new job to that moment."""
+    stage = Stage(running, job)
+    running.begin(job, nodes=2, rounds=3, **spec)
+    for name in ("n0", "n1"):
+        node = by_hand(running, name, {job: size})
+        stage.nodes.append(node)
+        if name == "n0":
+            order, _ = order_of(node, job)
+            assert order.kind == "init"
+            assert node.report(job, order).counted
+    for node in stage.nodes:
+        stage.orders[node.node], payload = order_of(node, job)
+        assert payload in (b"", body(initial(size)))
+    stage.nodes.append(by_hand(running, "n2", {job: size}))
+    return stage
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Assert that an answer is that problem, with a text and a remedy; returns it."""
+    assert answer.status_code == status, f"{answer.status_code} {answer.text[:500]}"
+    assert answer.headers["content-type"] == "application/problem+json"
+    found: dict[str, Any] = answer.json()
+    assert found["code"] == code, found
+    assert found["status"] == status
+    assert found["title"]
+    assert found["detail"]
+    assert found["hint"], found
+    assert found["instance"].startswith("/")
+    return found
+
+
+ZEROS = np.zeros(SIZE, np.float32)

@@ -1,0 +1,205 @@
+"""Reports that may not count: each is refused with its cause and its remedy, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from shoal import wire
+from tests.coordinator.server import inside
+from tests.coordinator.stage import SIZE, ZEROS, Stage, problem, set_up
+
+Send = Callable[[Stage], httpx.Response]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One job for all of this file: what is refused changes nothing, so that nobody notices the others."""
+    with inside(tmp_path_factory.mktemp("bad") / "data", body_bytes_max=1_000_000) as running:
+        made = set_up(running)
+        yield made
+        made.close()
+
+
+def with_value(place: int, value: float) -> np.ndarray[Any, Any]:
+    values = ZEROS.copy()
+    values[place] = value
+    return values
+
+
+def raw(content: bytes, **headers: str) -> Send:
+    return lambda stage: stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=content, headers=headers)
+
+
+def with_head(text: str) -> Send:
+    head = text.encode("utf-8", "surrogatepass")
+    return raw(len(head).to_bytes(4, "big") + head)
+
+
+def of_metrics(metrics: Any) -> Send:
+    return lambda stage: stage.report(metrics=metrics)
+
+
+def of_payload(data: bytes) -> Send:
+    return lambda stage: stage.report(data)
+
+
+def chunked(stage: Stage) -> httpx.Response:
+    content = b"".join(stage.frame())
+    return stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=iter([content]))
+
+
+def digest_of_another(stage: Stage) -> httpx.Response:
+    head, _ = stage.frame(ZEROS)
+    _, data = stage.frame(with_value(0, 1.0))
+    return stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head + data)
+
+
+def truncated(stage: Stage) -> httpx.Response:
+    head, data = stage.frame()
+    return stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head + data[:-1])
+
+
+def without_its_body(stage: Stage) -> httpx.Response:
+    head, _ = stage.frame()
+    return stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head)
+
+
+def sent_by(node: str, job: str = "") -> Send:
+    """A report on n0's order, by whoever, to whichever job."""
+
+    def send(stage: Stage) -> httpx.Response:
+        to = job or stage.job
+        content = b"".join(stage.frame(job=to))
+        return stage.send(node, "POST", f"/jobs/{to}/reports", content=content)
+
+    return send
+
+
+def of_a_model(**tensors: Any) -> Send:
+    return of_payload(save({name: np.asarray(array) for name, array in tensors.items()}))
+
+
+W = np.zeros(SIZE, np.float32)
+NAN = '{"shoal":1,"job":"main","type":"report","node":"n0","order":[1,3],"version":0,"weight":NaN,"metrics":{}}'
+
+NOTED: dict[str, tuple[Send, int, str]] = {
+    "NaN first": (lambda s: s.report(with_value(0, math.nan)), 422, "payload.not-finite"),
+    "NaN last": (lambda s: s.report(with_value(SIZE - 1, math.nan)), 422, "payload.not-finite"),
+    "infinity": (lambda s: s.report(with_value(3, math.inf)), 422, "payload.not-finite"),
+    "minus infinity": (lambda s: s.report(with_value(3, -math.inf)), 422, "payload.not-finite"),
+    "a norm that overflows": (lambda s: s.report(with_value(0, 3e38)), 422, "payload.not-finite"),
+    "truncated payload": (truncated, 422, "payload.length"),
+    "truncated, and said so": (of_payload(save({"w": W})[:-1]), 422, "payload.length"),
+    "too long": (of_payload(save({"w": W}) + b"\0"), 422, "payload.length"),
+    "another digest": (digest_of_another, 422, "body.digest"),
+    "a tensor more": (of_a_model(w=W, x=W), 422, "payload.length"),
+    "no tensor": (of_payload(save({})), 422, "payload.length"),
+    "another name": (of_a_model(v=W), 422, "payload.header"),
+    "another shape": (of_a_model(w=W.reshape(2, 5)), 422, "payload.length"),
+    "another type": (of_a_model(w=W.astype(np.int32)), 422, "payload.header"),
+    "float64": (of_a_model(w=W.astype(np.float64)), 422, "payload.length"),
+    "zeros": (of_payload(bytes(len(save({"w": W})))), 422, "payload.header"),
+    "no body": (lambda s: s.report(body=None), 422, "payload.missing"),
+    "weight 0": (lambda s: s.report(weight=0.0), 422, "update.weight"),
+    "weight above the job's": (lambda s: s.report(weight=2e9), 422, "update.weight"),
+    "weight -1": (lambda s: s.report(weight=-1.0), 422, "head.weight"),
+    "weight 1e30": (lambda s: s.report(weight=1e30), 422, "head.weight"),
+    "weight that is infinite": (lambda s: s.report(weight=math.inf), 422, "head.invalid"),
+    "weight in words": (lambda s: s.report(weight="many"), 422, "head.invalid"),
+    "weight of a truth": (lambda s: s.report(weight=True), 422, "head.invalid"),
+    "65 metrics": (of_metrics({f"m{i}": 0.0 for i in range(65)}), 422, "head.metrics"),
+    "a metric called ../x": (of_metrics({"../x": 0.0}), 422, "head.metrics"),
+    "a metric called <script>": (of_metrics({"<script>": 0.0}), 422, "head.metrics"),
+    "a metric without a name": (of_metrics({"": 0.0}), 422, "head.metrics"),
+    "a metric with a long name": (of_metrics({"a" * 65: 0.0}), 422, "head.metrics"),
+    "a metric with a line break": (of_metrics({"a\nb": 0.0}), 422, "head.metrics"),
+    "a metric in words": (of_metrics({"a": "good"}), 422, "head.invalid"),
+    "a metric that is huge": (of_metrics({"a": 10**400}), 422, "head.invalid"),
+    "nested metrics": (of_metrics({"a": {"b": 1.0}}), 422, "head.invalid"),
+    "examples below zero": (of_metrics({"eval/examples": -1.0}), 422, "head.metrics"),
+    "an unknown field": (lambda s: s.report(more=1), 422, "head.invalid"),
+    "another version than the order's": (lambda s: s.report(version=7), 409, "order.foreign"),
+    "a version beyond the books": (lambda s: s.report(version=2**63), 422, "head.range"),
+}
+"""(request, status, code) of what concerns an order that stands: the job's notes tell of it."""
+
+QUIET: dict[str, tuple[Send, int, str]] = {
+    "not uploaded": (without_its_body, 409, "body.missing"),
+    "a foreign order": (lambda s: s.report(order=s.orders["n1"].id), 409, "order.foreign"),
+    "an order to come": (lambda s: s.report(order=(1, 999)), 409, "order.foreign"),
+    "an order of the next boot": (lambda s: s.report(order=(2, 1)), 409, "order.foreign"),
+    "an order of nobody": (lambda s: s.report(order=(0, 0)), 409, "order.foreign"),
+    "a node without an order": (sent_by("n2"), 409, "order.foreign"),
+    "an unknown job": (sent_by("n0", "nope"), 404, "job.unknown"),
+    "a frame of another job": (lambda s: s.report(job="other"), 422, "head.type"),
+    "a job with a hostile name": (lambda s: s.report(job="../../etc"), 422, "head.name"),
+    "nothing": (raw(b""), 422, "head.length"),
+    "garbage": (raw(b"\xff" * 100), 422, "head.length"),
+    "a head that promises more": (raw(b"\0\0\xff\0{}"), 422, "head.length"),
+    "no JSON": (with_head("{"), 422, "head.invalid"),
+    "a list": (with_head("[1]"), 422, "head.invalid"),
+    "deeply nested": (with_head('{"a":' + "[" * 60_000), 422, "head.invalid"),
+    "no protocol": (with_head("{}"), 426, "protocol.unknown"),
+    "another protocol": (with_head('{"shoal": 2, "job": "main"}'), 426, "protocol.unknown"),
+    "a huge protocol": (with_head('{"shoal": 1e400, "job": "main"}'), 426, "protocol.unknown"),
+    "another message": (with_head('{"shoal":1,"job":"main","type":"poll","node":"n0"}'), 422, "head.type"),
+    "an unknown message": (with_head('{"shoal":1,"job":"main","type":"boot"}'), 422, "head.type"),
+    "weight NaN": (with_head(NAN), 422, "head.invalid"),
+    "half a character": (with_head('{"shoal":1,"job":"main","type":"\ud800"}'), 422, "head.invalid"),
+    "too long for its place": (raw(bytes(4 + wire.HEAD_BYTES_MAX + wire.INLINE_BYTES_MAX + 1)), 413, "body.too-large"),
+    "too long to be inline": (lambda s: s.report(bytes(wire.INLINE_BYTES_MAX + 1)), 422, "head.length"),
+    "compressed": (raw(b"x", **{"Content-Encoding": "gzip"}), 415, "body.encoding"),
+    "without its length": (chunked, 411, "body.length-required"),
+    "another protocol in the headers": (raw(b"", **{"Shoal-Protocol": "7"}), 426, "protocol.unknown"),
+    "no credential": (raw(b"", Authorization=""), 401, "auth.missing"),
+    "a wrong credential": (raw(b"", Authorization="Bearer shn_wrong"), 401, "auth.refused"),
+    "a credential of another kind": (raw(b"", Authorization="Basic bjA6eA=="), 401, "auth.refused"),
+    "an operator's": (raw(b"", Authorization="Bearer sho_test"), 403, "auth.forbidden"),
+}
+"""The same of what belongs to no order that stands."""
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_a_refused_report_changes_nothing_and_is_noted(stage: Stage, name: str) -> None:
+    send, status, code = NOTED[name]
+    before, notes = stage.picture(), len(stage.running.notes(stage.job, "refusal"))
+    found = problem(send(stage), status, code)
+    assert stage.picture() == before
+    refusals = stage.running.notes(stage.job, "refusal")
+    assert len(refusals) == notes + 1
+    assert refusals[-1]["node"] == "n0"
+    assert found["detail"] in refusals[-1]["text"]
+    node = next(n for n in stage.running.get(f"/jobs/{stage.job}/nodes")["nodes"] if n["name"] == "n0")
+    assert node["last_error"] == found["detail"]
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_a_report_that_concerns_no_order_changes_nothing(stage: Stage, name: str) -> None:
+    send, status, code = QUIET[name]
+    before = stage.picture()
+    problem(send(stage), status, code)
+    assert stage.picture() == before
+
+
+def test_the_place_of_a_number_that_is_not_finite_is_named(stage: Stage) -> None:
+    assert "w[0] is not finite" in stage.report(with_value(0, math.nan)).json()["detail"]
+    assert f"w[{SIZE - 1}] is not finite" in stage.report(with_value(SIZE - 1, math.inf)).json()["detail"]
+
+
+def test_a_wrong_length_of_a_body_that_is_here_is_the_senders_fault(stage: Stage) -> None:
+    data = save({"w": np.full(SIZE, 0.25, np.float32)})
+    digest = hashlib.sha256(data).hexdigest()
+    assert stage.send("n0", "PUT", f"/jobs/{stage.job}/bodies/{digest}", content=data).status_code == 201
+    before = stage.picture()
+    head, _ = stage.frame(body={"digest": digest, "nbytes": len(data) + 1})
+    answer = stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head)
+    problem(answer, 422, "payload.length")
+    assert stage.picture() == before

@@ -1,0 +1,86 @@
+"""Answers get lost on their way, whole or in part, after the coordinator has sent them: nothing else does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.coordinator.history import check, final, predicted
+from tests.coordinator.node import History, Node
+from tests.coordinator.proxy import ENDPOINTS, Fate, Proxy
+from tests.coordinator.server import Inside, until
+
+SIZES = {"inline": 10, "large": 66_000}
+ROUNDS = 4
+Swarm = Callable[..., list[Node]]
+Between = Callable[..., Proxy]
+
+
+@pytest.fixture
+def between(coordinator: Inside) -> Iterator[Between]:
+    """Makes proxies before the coordinator."""
+    made: list[Proxy] = []
+
+    def make(fate: Callable[[str, int], Fate | None] = lambda endpoint, n: None) -> Proxy:
+        made.append(Proxy(lambda: coordinator.url, fate))
+        return made[-1]
+
+    yield make
+    for proxy in made:
+        proxy.close()
+
+
+def run(coordinator: Inside, swarm: Swarm, proxy: Proxy) -> None:
+    """Two jobs that make nodes use every endpoint. A round's deadline is an hour: none may be waited for."""
+    history = History()
+    for job in SIZES:
+        coordinator.begin(job, nodes=2, rounds=ROUNDS)
+    nodes = swarm(
+        coordinator, 2, SIZES, history, where=lambda: proxy.url, beats=True, fails_once=True, breaks_uploads=True
+    )
+    for node in nodes:
+        node.finish()
+    check(coordinator, history, SIZES, {}, nodes=2)
+    for job, size in SIZES.items():
+        until("the job to be done", lambda job=job: coordinator.job(job)["state"] == "done")
+        assert final(coordinator, job) == predicted(size, ROUNDS, ("n0", "n1"))
+
+
+@pytest.mark.parametrize("fate", ["drop", "cut"])
+@pytest.mark.parametrize("endpoint", sorted(set(ENDPOINTS) - {"leave"}))
+def test_the_first_three_answers_of_an_endpoint_are_lost(
+    endpoint: str, fate: Fate, coordinator: Inside, between: Between, swarm: Swarm
+) -> None:
+    proxy = between(lambda name, n: fate if name == endpoint and n <= 3 else None)
+    run(coordinator, swarm, proxy)
+    assert proxy.lost[endpoint] == 3, f"only {proxy.answers[endpoint]} answers of {endpoint}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_four_of_ten_answers_are_lost(seed: int, coordinator: Inside, between: Between, swarm: Swarm) -> None:
+    def fate(name: str, n: int) -> Fate | None:
+        chance = random.Random(f"{seed}/{name}/{n}").random()
+        return "drop" if chance < 0.2 else "cut" if chance < 0.4 else None
+
+    proxy = between(fate)
+    run(coordinator, swarm, proxy)
+    assert proxy.lost.total() > 20
+
+
+def test_leaving_can_be_said_again(coordinator: Inside, between: Between, swarm: Swarm) -> None:
+    proxy = between(lambda name, n: "drop" if name == "leave" and n <= 3 else None)
+    coordinator.begin("inline", nodes=3)
+    nodes = swarm(coordinator, 2, {"inline": 10}, where=lambda: proxy.url)
+    until("two members", lambda: coordinator.job("inline")["nodes"] == 2)
+    for node in nodes:
+        node.quit.set()
+        node.join(10)
+    said = Node(lambda: proxy.url, "n0", "", {})
+    said.client.headers["Authorization"] = f"Bearer {nodes[0].history.enrolled['n0']}"
+    with said.client:
+        assert said.ask("POST", "/leave").status_code == 204
+    assert proxy.lost["leave"] == 3
+    assert [note["node"] for note in coordinator.notes("inline") if "left and handed" in note["text"]].count("n0") >= 1
+    assert coordinator.job("inline")["nodes"] == 1

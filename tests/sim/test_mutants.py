@@ -1,0 +1,52 @@
+"""The checkers are checked: each planted bug breaks a run of the swarm, and without a bug none does."""
+
+import pytest
+
+from shoal.sim.swarm import Broken, run_seed
+from tests.sim.mutants import MUTANTS
+
+SEEDS_MAX = 500
+"""The slowest to be found needed 171 when this was written."""
+
+FOUND_BY = {
+    "acknowledged_before_commit": "kept",
+    "alarm_not_set_again_after_boot": "ends",
+    "bodies_of_gathered_reports_swept": "was dropped",
+    "bodies_remembered_by_id": "order|replay",
+    "deadline_compared_strictly": "ends",
+    "deadline_rings_once": "ends",
+    "fed_before_commit": "kept|replay",
+    "finished_order_begun_again": "memory",
+    "handed_back_order_stays_asked": "ends",
+    "joined_once": "ends",
+    "late_idle_cancels_a_newer_order": "ends",
+    "late_updates_not_fenced": "fresh|order|once",
+    "leases_not_granted_again_after_boot": "ends",
+    "memory_committed_before_the_acknowledgement": "memory",
+    "memory_committed_though_not_counted": "memory",
+    "memory_dropped_by_the_next_order": "memory",
+    "no_dedupe": "once|ends",
+    "order_given_once": "ends",
+    "order_ids_issued_again": "order",
+    "repeated_report_answered_differently": "memory",
+    "replayed_at_another_time": "replay",
+    "report_not_spooled": "memory",
+    "said_once": "ends",
+    "snapshot_without_the_open_round": "replay",
+    "sum_in_single_precision_and_order": "sum",
+    "unweighted_mean": "sum",
+    "weight_forgotten_by_the_record": "sum",
+}
+"""The invariants that may find each."""
+
+
+def test_every_mutant_is_expected() -> None:
+    assert sorted(MUTANTS) == sorted(FOUND_BY)
+
+
+@pytest.mark.parametrize("name", sorted(FOUND_BY))
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(Broken, match=rf"^seed \d+: \w+: (?:.*{FOUND_BY[name]})"):
+        for seed in range(SEEDS_MAX):
+            run_seed(seed)

@@ -1,0 +1,102 @@
+"""Hundreds of runs with everything going wrong; and the same run again gives the same history."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal.sim.__main__ import main
+from shoal.sim.swarm import Broken, draw, run_seed
+
+SEEDS = 500
+CHUNK = 100
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_run_breaks(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        run_seed(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1_000_000, 1_100_000, 5_000))
+def test_no_run_of_very_many_breaks(first: int) -> None:
+    for seed in range(first, first + 5_000):
+        run_seed(seed)
+
+
+def test_the_swarm_is_varied() -> None:
+    drawn = [draw(seed) for seed in range(SEEDS)]
+    setups = [scenario.setup for scenario in drawn]
+    assert {len(setup.nodes) for setup in setups} == set(range(1, 9))
+    assert {setup.plan.versions for setup in setups} == set(range(1, 7))
+    assert {setup.plan.sums for setup in setups} == {"float64", "fixed"}
+    assert {setup.algorithm.name for setup in setups} == {"fedavg", "ledger"}
+    assert {act.what for scenario in drawn for act in scenario.acts} == {
+        *("start", "leave", "vanish", "pause", "resume", "stop now", "stop round")
+    }
+    for share in (
+        [setup.faults.loss > 0 for setup in setups],
+        [setup.faults.duplicate > 0 for setup in setups],
+        [setup.faults.delay_s > 0 for setup in setups],
+        [bool(setup.faults.cuts) for setup in setups],
+        [setup.faults.hub_crashes > 0 for setup in setups],
+        [setup.faults.node_crashes > 0 and setup.faults.keep < 1 for setup in setups],
+        [setup.timing.sync_s > 0 for setup in setups],
+        [setup.timing.jump_s > 0 for setup in setups],
+        [scenario.failing > 0 for scenario in drawn],
+        [scenario.poison > 0 for scenario in drawn],
+        [bool(scenario.frail) for scenario in drawn],
+        [bool(scenario.late) for scenario in drawn],
+    ):
+        assert sum(share) > SEEDS / 12
+
+
+def test_processes_really_die() -> None:
+    worlds = [run_seed(seed) for seed in range(100)]
+    assert sum(world.coordinator.process - 1 for world in worlds) > 50
+    assert sum(node.process - 1 for world in worlds for node in world.nodes.values()) > 50
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    for seed in range(20):
+        run_seed(seed, first.append)
+        run_seed(seed, second.append)
+    assert first == second
+    assert len(first) > 1000
+
+
+def test_a_seed_tells_the_same_story_in_another_process() -> None:
+    """Nothing hangs on the order of a set of strings, which is another one in each process."""
+    here: list[str] = []
+    run_seed(31, here.append)
+    command = [sys.executable, "-m", "shoal.sim", "31", "--trace"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[1:-1] == here
+
+
+def test_a_broken_run_says_how_to_repeat_it(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("shoal.sim.node.Node._spool", lambda self: True)
+    assert main(["0", "--count", "300"]) == 1
+    told = capsys.readouterr().out
+    command = told.strip().splitlines()[-1].removeprefix("repeat it: ")
+    assert command.startswith("python -m shoal.sim ")
+    assert command.endswith(" --trace")
+    assert main(command.split()[3:]) == 1
+    traced = capsys.readouterr().out
+    assert told.splitlines()[0] in traced
+    assert len(traced.splitlines()) > 20
+
+
+def test_a_good_run_is_counted(capsys) -> None:
+    assert main(["7", "--count", "3"]) == 0
+    assert capsys.readouterr().out.startswith("3 runs, none broken; ")
+
+
+def test_errors_of_the_core_break_a_run(monkeypatch) -> None:
+    monkeypatch.setattr("shoal.core.hub.Hub._close", lambda self, close, now: [][1])
+    with pytest.raises(Broken, match="IndexError"):
+        [run_seed(seed) for seed in range(10)]
