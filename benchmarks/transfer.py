@@ -76,20 +76,24 @@ class Remote:
 def _serve(pipe: Connection, url: str, token: str, number: int, model: Path) -> None:
     """In the node's process: do what is asked for."""
     data = model.read_bytes()
-    update = Update(data, number)
-    ref = update.ref(hashlib.sha256(memoryview(data)[:-4]))
+    hashed = hashlib.sha256(memoryview(data)[:-4])
     node = Node(url, token, f"node-{number}")
     order: Any = None
+    update = Update(data, number)
     while True:
-        step = pipe.recv()
+        try:
+            step = pipe.recv()
+        except EOFError:  # the benchmark has ended
+            return
         try:
             if step == "order":
                 order = node.order(JOB)
+                update = Update(data, number + 100 * order.version)  # an old one might be here still
             elif step == "download":
                 node.download(JOB, order.body)
             elif step == "upload":
-                node.link.upload(JOB, ref, update)
-            elif not node.report(JOB, order, ref).counted:
+                node.link.upload(JOB, update.ref(hashed), update)
+            elif not node.report(JOB, order, update.ref(hashed)).counted:
                 raise RuntimeError("the report was not counted")
         except Exception as error:
             pipe.send(f"node {number}, {step}: {error!r}")

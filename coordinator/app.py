@@ -66,7 +66,7 @@ def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
     if assets is not None:
         app.mount("/assets", StaticFiles(directory=assets / "assets"), name="assets")
 
-    @app.get("/{path:path}", include_in_schema=False)
+    @app.api_route("/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
     async def page(path: str, request: Request) -> Response:
         label(request, kind="dashboard")
         if path.startswith("api/"):

@@ -134,7 +134,7 @@ def version(coordinator: Coordinator, row: Row[Any], start: float) -> views.Vers
 
 
 async def version_list(coordinator: Coordinator, name: str, after: int, points: int) -> list[views.Version]:
-    """Closed versions after a number, thinned to about `points` (the first and last always stay)."""
+    """Closed versions after a number, thinned to about `points`: the first, the last and diverged ones stay."""
     query = select(versions).where(versions.c.job == name).order_by(versions.c.number)
     async with coordinator.database.reader.connect() as connection:
         rows = (await connection.execute(query)).all()
@@ -144,8 +144,13 @@ async def version_list(coordinator: Coordinator, name: str, after: int, points: 
     later = [row for row in rows if row.number > after]
     if points and len(later) > points:
         picked = {round(i * (len(later) - 1) / max(1, points - 1)) for i in range(points)}
-        later = [row for index, row in enumerate(later) if index in picked]
+        later = [row for index, row in enumerate(later) if index in picked or _diverged(row.metrics)]
     return [version(coordinator, row, start) for row in later]
+
+
+def _diverged(metrics: dict[str, Any]) -> bool:
+    """Whether a number is not finite: no thinning may hide that."""
+    return any(isinstance(value, str) for value in metrics.values())
 
 
 def job_nodes(coordinator: Coordinator, driver: Driver) -> list[views.JobNode]:

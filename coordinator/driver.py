@@ -30,7 +30,7 @@ from coordinator.uploads import Uploads
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Event, Save, Send, Timer, Version, Wake
-from shoal.core.message import Ack, Kind, Ref, Report
+from shoal.core.message import Ack, Kind, Order, Ref, Report
 from shoal.core.tree import Layout
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec
@@ -127,6 +127,16 @@ class Driver:
             self._expected = payload_layout(self.hub.expects(kind))
         return self._expected
 
+    def order_of(self, node: str) -> Order | None:
+        """The order that stands for a node."""
+        member = self.hub.roster.get(node)
+        return member.order if member is not None else None
+
+    def discard(self, digest: str) -> None:
+        """Remove a body that has just come and was refused, unless something else needs the same."""
+        if digest not in self.in_use():
+            self.bodies.delete(digest)
+
     @contextmanager
     def pinned(self, digest: str) -> Iterator[None]:
         """While open, the body of that digest is not cleared away."""
@@ -142,7 +152,8 @@ class Driver:
         """Digests of bodies that a replay, the hub's orders or a request in hand still need."""
         hub = self.hub
         digests = set(self._needed.values()) | set(self._pins)
-        digests |= {m.order.body.digest for m in hub.roster.all() if m.order is not None and m.order.body is not None}
+        orders = [member.order for member in hub.roster.all()]  # once: a version that closes now withdraws them
+        digests |= {order.body.digest for order in orders if order is not None and order.body is not None}
         return digests | ({hub.model.digest} if hub.model is not None else set())
 
     # The loop

@@ -12,6 +12,9 @@ from typing import Any
 from shoal.core.message import OrderId
 from shoal.core.roster import Leases
 
+REPETITION_S = 10.0
+"""The same error of the same node within that time is no news."""
+
 
 @dataclass
 class Doing:
@@ -25,6 +28,7 @@ class Doing:
     weight: float | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     last_error: str | None = None
+    last_error_at: float = 0.0  # monotonic
     failures: int = 0
 
     def begin(self, order: OrderId) -> None:
@@ -41,11 +45,14 @@ class Doing:
         self.metrics = self.metrics | metrics
         self.weight = self.weight if weight is None else weight
 
-    def fail(self, error: str) -> None:
-        """Its order failed, or its report was refused."""
+    def fail(self, error: str) -> bool:
+        """Its order failed, or its report was refused; whether that is news, and no repetition."""
+        now = time.monotonic()
+        news = error != self.last_error or now - self.last_error_at > REPETITION_S
         self.order, self.progress = None, None
         self.failures += 1
-        self.last_error = error
+        self.last_error, self.last_error_at = error, now
+        return news
 
 
 class Presence:

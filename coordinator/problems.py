@@ -60,6 +60,13 @@ _CLASSES: tuple[tuple[type[ShoalError], int], ...] = (
     (Refused, 409),
     (StorageFailed, 503),
 )
+_HINTS = (
+    ("payload.", "send the model that the order carried, with the same names, types and shapes"),
+    ("head.", "the other side's protocol is a foreign one: install the same release of shoal on both sides"),
+    ("storage.", "look at the coordinator's log"),
+    ("", "see /docs"),
+)
+"""What to do about an error that does not say it, by the beginning of its code."""
 RETRY_AFTER_S = {503: 2, 507: 10}
 
 
@@ -83,7 +90,8 @@ def install(app: FastAPI) -> None:
 
     async def shoal_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ShoalError)
-        return problem(status_of(error), error.message, error.code, error.hint, request.url.path)
+        hint = error.hint or next(hint for prefix, hint in _HINTS if error.code.startswith(prefix))
+        return problem(status_of(error), error.message, error.code, hint, request.url.path)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -58,6 +58,7 @@ class Coordinator:
         self.broadcast = Broadcast()
         self.presence = Presence(settings.lease_s)
         self.records: dict[str, Record] = {}
+        self._beginning: set[str] = set()
         self.bells: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.ready = False
         self.started_at = time.time()
@@ -76,9 +77,10 @@ class Coordinator:
             self.presence.info[row.name], self.presence.joined_at[row.name] = row.info, row.joined_at
         for row in await self.database.write(lambda c: c.execute(select(jobs)).all()):
             record = Record(parse_job(row.spec), row.created_at, None, row.ended_at, row.summary)
-            self.records[row.name] = record
             if row.ended_at is None:
                 await self._drive(record, Ref(**row.start) if row.start else None)
+            else:
+                self.records[row.name] = record
         self._tasks = [asyncio.create_task(self._tick(), name="tick"), asyncio.create_task(self._flush(), name="flush")]
         self.ready = True
         log.info("ready", jobs=len(self.records), data=str(self.settings.data))
@@ -104,9 +106,10 @@ class Coordinator:
     async def _drive(self, record: Record, start: Ref | None) -> Driver:
         bodies = self.bodies_of(record.spec.name)
         driver = Driver(record.spec, start, bodies, Services(self.database, self.broadcast, self.settings, self.bells))
+        record.driver = driver
+        self.records[driver.name] = record
         await driver.start()
         await self.retention.sweep(driver)
-        record.driver = driver
         for member in driver.hub.roster.here():
             self.presence.heard(member.node)  # it has a whole lease to come back in
         return driver
@@ -141,28 +144,32 @@ class Coordinator:
 
     async def create(self, spec: JobSpec, start: Ref | None) -> Record:
         """Begin a job. Raises `Refused` when its name is taken."""
-        if spec.name in self.records:
+        if spec.name in self.records or spec.name in self._beginning:
             raise Refused(
                 f"a job called {spec.name} exists",
                 code="job.exists",
                 hint='give the job another name = "…" in its file',
             )
-        if spec.held_out is not None:
-            self.evaluator.check(spec)
-        record = Record(spec, time.time())
-        self.records[spec.name] = record
-        if start is not None:
-            await asyncio.to_thread(lambda: self.bodies_of(spec.name).put(self.starts.get(start)))
-        values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
-        values["start"] = {"digest": start.digest, "nbytes": start.nbytes} if start else None
+        self._beginning.add(spec.name)
         try:
-            await self.database.write(lambda c: c.execute(insert(jobs).values(values)))
-            await self._drive(record, start)
-        except BaseException:
-            del self.records[spec.name]
-            raise
+            record = await self._begin(spec, start)
+        finally:
+            self._beginning.discard(spec.name)
         self.ring()
         self.broadcast.tell(Item("job", spec.name, {}))
+        return record
+
+    async def _begin(self, spec: JobSpec, start: Ref | None) -> Record:
+        """Check what can be checked, write the job down, and only then let it be seen."""
+        if spec.held_out is not None:
+            await asyncio.to_thread(self.evaluator.check, spec)
+        if start is not None:
+            await asyncio.to_thread(lambda: self.bodies_of(spec.name).put(self.starts.get(start)))
+        record = Record(spec, time.time())
+        values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
+        values["start"] = {"digest": start.digest, "nbytes": start.nbytes} if start else None
+        await self.database.write(lambda c: c.execute(insert(jobs).values(values)))
+        await self._drive(record, start)
         return record
 
     def ring(self) -> None:

@@ -17,7 +17,7 @@ from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ref, Report
 from shoal.core.tree import Layout
-from shoal.runtime.store import FileBodies
+from shoal.runtime.store import FileBodies, Incoming
 from shoal.spec import Limits
 
 MEASURED_KEPT = 1024
@@ -57,19 +57,28 @@ class Uploads:
             if not start:
                 check.finish()
             crashpoint("upload.received")
-            await asyncio.to_thread(incoming.finish)
-        if start:
-            await asyncio.to_thread(self._check_resumed, ref, expected)
+            await asyncio.to_thread(self._finish, incoming, expected)
 
-    def _check_resumed(self, ref: Ref, expected: Layout | None) -> None:
-        """A body in several parts is looked at as a whole."""
+    def _finish(self, incoming: Incoming, expected: Layout | None) -> None:
+        """Give a body its name, and look at it as a whole; what is wrong is not kept."""
+        incoming.finish()
         try:
-            found = wire.payload_layout(wire.read_header(self._bodies.open(ref)))
-            if expected is not None and found != expected:
-                raise _foreign()
+            self._examine(incoming.ref, expected)
         except InvalidPayload:
-            self._bodies.delete(ref.digest)
+            self._bodies.delete(incoming.ref.digest)
             raise
+
+    def _examine(self, ref: Ref, expected: Layout | None) -> float:
+        """The norm of a stored body. Raises `InvalidPayload` for another model's, and for one that is not finite."""
+        slots = self._bodies.get(ref)
+        if expected is not None and wire.payload_layout(wire.layouts_of(slots)) != expected:
+            raise _foreign()
+        norm = self._measured.get(ref.digest)
+        if norm is None:
+            norm = self._measured[ref.digest] = wire.measure(slots)
+            if len(self._measured) > MEASURED_KEPT:
+                self._measured.popitem(last=False)
+        return norm
 
     async def take_whole(self, owner: str, ref: Ref, expected: Layout | None, payload: bytes) -> None:
         """Receive a body that came in one piece with its report."""
@@ -89,15 +98,9 @@ class Uploads:
             raise Refused(
                 "the body of this report is not here", code="body.missing", hint="upload it again, then send the report"
             )
-        slots = await asyncio.to_thread(self._bodies.get, report.body)
-        if expected is not None and wire.payload_layout(wire.layouts_of(slots)) != expected:
-            raise _foreign()
-        norm = self._measured.get(report.body.digest)
-        if norm is None:
-            norm = await asyncio.to_thread(wire.measure, slots)
-            self._measured[report.body.digest] = norm
-            if len(self._measured) > MEASURED_KEPT:
-                self._measured.popitem(last=False)
+        if self._bodies.size(report.body.digest) != report.body.nbytes:
+            raise InvalidPayload(f"the body of that digest has not {report.body.nbytes} bytes", code="payload.length")
+        norm = await asyncio.to_thread(self._examine, report.body, expected)
         if limits is not None:
             _check_limits(limits, report, norm)
         return norm

@@ -376,7 +376,7 @@ def _check(found: Any) -> None:
     if body is not None and not (_DIGEST.fullmatch(body.digest) and 0 < body.nbytes <= COUNT_MAX):
         raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
     for number in (*_order_of(found), getattr(found, "version", 0), getattr(found, "seed", 0)):
-        if not 0 <= number <= 2**63:
+        if not 0 <= number < 2**63:
             raise InvalidPayload(f"{number} is out of range", code="head.range")
     if isinstance(found, Report):
         _check_report(found)
@@ -432,13 +432,13 @@ def decode(data: bytes) -> Frame:
     if len(data) - 4 - length > INLINE_BYTES_MAX:
         raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
     try:
-        values = json.loads(data[4 : 4 + length], parse_constant=_no_constant)
+        values = json.loads(data[4 : 4 + length], parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"the head is no JSON: {error}", code="head.invalid") from None
     if not isinstance(values, dict):
         raise InvalidPayload("the head is no object", code="head.invalid")
     protocol, job = values.pop("shoal", None), values.pop("job", None)
-    if protocol not in PROTOCOLS:
+    if type(protocol) is not int or protocol not in PROTOCOLS:
         raise Refused(
             f"protocol {str(protocol)[:20]}; this side speaks {', '.join(map(str, PROTOCOLS))}",
             code="protocol.unknown",
@@ -452,6 +452,15 @@ def decode(data: bytes) -> Frame:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_constant(text[:20])
+
+
+def _whole(text: str) -> int:
+    return int(text) if len(text) <= 20 else int(_no_constant(f"{text[:20]}…"))
 
 
 def negotiate(offered: Iterable[int]) -> int:

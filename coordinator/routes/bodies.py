@@ -84,12 +84,12 @@ def _range(text: str | None, nbytes: int) -> tuple[int, int] | None:
 
 
 def _standing(driver: Driver, node: str) -> Order:
-    member = driver.hub.roster.get(node)
-    if member is None or member.order is None:
+    order = driver.order_of(node)
+    if order is None:
         raise Refused(
             f"no order stands for {node}", code="order.none", hint="poll for an order; an upload belongs to one"
         )
-    return member.order
+    return order
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
@@ -123,7 +123,12 @@ async def upload(
     start, total = _extent(request)
     if total < 1:
         raise InvalidPayload("an empty body", code="payload.short")
-    if not driver.bodies.has(digest):
+    if order.kind == "evaluate":
+        raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send the report alone")
+    known = driver.bodies.size(digest)
+    if known not in (None, total):
+        raise InvalidPayload(f"the body of that digest has {known} bytes, not {total}", code="payload.length")
+    if known is None:
         response.status_code = 201
         expected = driver.expected(order.kind)
         with driver.pinned(digest):

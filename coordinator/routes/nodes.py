@@ -105,13 +105,13 @@ async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> R
 
 
 @router.get("/session", tags=["session"])
-async def session(request: Request, coordinator: Coord) -> views.Session:
-    """Who the browser is signed in as."""
+async def session(request: Request) -> views.Session:
+    """Who the browser is signed in as; null: nobody (who may read all the same, where reading is open)."""
     label(request, kind="dashboard")
     who = principal_of(request)
     if who is not None and who.role != "node":
         return views.Session(role="operator" if who.role == "operator" else "viewer")
-    return views.Session(role="viewer" if coordinator.settings.reading_is_open else None)
+    return views.Session(role=None)
 
 
 @router.delete("/session", status_code=204, tags=["session"])

@@ -48,7 +48,7 @@ async def stream(
                 yield await _event(coordinator, item)
         async for live in reader.items():
             if live is None:
-                yield ServerSentEvent(comment="ping")
+                yield ServerSentEvent(data={}, event="ping")  # scripts do not see comments
             elif live.id is None or live.id > seen:
                 yield await _event(coordinator, live)
     finally:

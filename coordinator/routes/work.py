@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
 from coordinator.views import Beat
 from shoal import wire
-from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Stop
 
 router = APIRouter(tags=["node"])
@@ -39,7 +40,7 @@ def _held(texts: list[str]) -> dict[str, OrderId]:
         job, _, order = text.rpartition(":")
         boot, _, n = order.partition(".")
         if not (boot.isdecimal() and n.isdecimal() and len(order) < 40):
-            raise InvalidPayload(f"held={text[:40]!r} is not JOB:BOOT.N", code="request.invalid")
+            raise InvalidPayload(f"held={text[:40]!r} is not JOB:BOOT.N", code="request.invalid", hint="see /docs")
         held[job] = (int(boot), int(n))
     return held
 
@@ -137,55 +138,84 @@ def _ended(coordinator: Coordinator, job: str) -> bool:
 @router.post("/jobs/{job}/reports", responses=FRAME, response_class=Response, openapi_extra=BODY)
 async def report(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
-    frame = _decode(await request.body(), job, Report)
+    coordinator.presence.heard(node)
+    driver = coordinator.record(job).driver
+    label(request, job, node=node, kind="report")
+    try:
+        frame = _decode(await request.body(), job, Report)
+    except InvalidPayload as error:
+        if driver is not None and driver.order_of(node) is not None:
+            await _show(coordinator, driver, node, error)
+        raise
     assert isinstance(frame.message, Report)
     message = replace(frame.message, node=node)  # the credential says who it is, not the body
-    label(request, job, message.version, node, "report")
-    coordinator.presence.heard(node)
     crashpoint("report.received")
-    if _ended(coordinator, job):
+    if driver is None or driver.ended:
         return _frame(job, Ack(message.order, False, "the job has ended"))
-    driver = coordinator.driver(job)
+    label(request, job, min(message.version, driver.hub.version), node, "report")
+    order = driver.order_of(node)  # before the verdict: a version that closes now may withdraw it
     answer = driver.hub.verdict(message)
     if answer is None:
-        answer = await _count(coordinator, driver, message, frame.payload)
+        assert order is not None
+        answer = await _count(coordinator, driver, order, message, frame.payload)
     crashpoint("report.answer")
     return _frame(job, answer)
 
 
-async def _count(coordinator: Coordinator, driver: Driver, message: Report, payload: bytes) -> Ack:
+async def _count(coordinator: Coordinator, driver: Driver, order: Order, message: Report, payload: bytes) -> Ack:
     """Body, verdict, journal, hub. A refusal leaves everything as it was, except what people read."""
-    member = driver.hub.roster[message.node]
-    assert member.order is not None
-    order, doing = member.order, coordinator.presence.doing[driver.name, message.node]
+    body, expected = message.body, driver.expected(order.kind)
+    came = False
     try:
-        with driver.pinned(message.body.digest if message.body else ""):
-            if message.body is not None and payload and not driver.bodies.has(message.body.digest):
-                expected = driver.expected(order.kind)
-                await driver.uploads.take_whole(message.node, message.body, expected, payload)
-            norm = await driver.uploads.admit(
-                message, driver.expected(order.kind), driver.spec.limits if order.kind == "train" else None
-            )
+        _fits(message, order)
+        with driver.pinned(body.digest if body else ""):
+            if body is not None and payload and not driver.bodies.has(body.digest):
+                await driver.uploads.take_whole(message.node, body, expected, payload)
+                came = True
+            limits = driver.spec.limits if order.kind == "train" else None
+            norm = await driver.uploads.admit(message, expected, limits)
             crashpoint("report.checked")
             answer = await driver.answer(replace(message, norm=norm), message.node)
     except InvalidPayload as error:
-        doing.fail(error.message)
-        await driver.remark("refusal", f"{message.node}: {error.message}", message.node)
+        if came and body is not None:
+            driver.discard(body.digest)
+        await _show(coordinator, driver, message.node, error)
         raise
     if answer.counted:
+        doing = coordinator.presence.doing[driver.name, message.node]
         doing.finish(message.weight if order.kind == "train" else None, wire.plain(message.metrics))
     return answer
+
+
+def _fits(message: Report, order: Order) -> None:
+    """Raise `InvalidPayload` unless a report has the form that its order asks for."""
+    if message.version != order.version:
+        raise InvalidPayload(
+            f"a report on version {message.version}, but the order is of version {order.version}", code="head.version"
+        )
+    if message.body is None and order.kind != "evaluate":
+        raise InvalidPayload("a model was asked for, but none came", code="payload.missing")
+    if message.body is not None and order.kind == "evaluate":
+        raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send no body")
+
+
+async def _show(coordinator: Coordinator, driver: Driver, node: str, error: InvalidPayload) -> None:
+    """Show a refusal to people, unless the same was shown a moment ago."""
+    if coordinator.presence.doing[driver.name, node].fail(error.message):
+        with suppress(StorageFailed):  # a note more or less: the refusal itself is what the node must hear
+            await driver.remark("refusal", f"{node}: {error.message}", node)
 
 
 @router.post("/jobs/{job}/failures", responses=FRAME, response_class=Response, openapi_extra=BODY)
 async def failure(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take note that an order cannot be done; the schedule decides who does it instead."""
+    coordinator.presence.heard(node)
+    ended = _ended(coordinator, job)
+    label(request, job, -1, node, "failure")
     frame = _decode(await request.body(), job, Fail)
     assert isinstance(frame.message, Fail)
     message = replace(frame.message, node=node, error=frame.message.error[:1000])
-    label(request, job, -1, node, "failure")
-    coordinator.presence.heard(node)
-    if _ended(coordinator, job):
+    if ended:
         return _frame(job, Ack(message.order, False, "the job has ended"))
     driver = coordinator.driver(job)
     coordinator.presence.doing[job, node].fail(message.error)
@@ -197,7 +227,7 @@ async def beat(body: Beat, request: Request, node: Node, coordinator: Coord) -> 
     """How far the node is with its order."""
     coordinator.presence.heard(node)
     if body.job not in coordinator.records:
-        raise Refused(f"no job is called {body.job!r}", code="job.unknown")
+        raise Refused(f"no job is called {body.job!r}", code="job.unknown", hint="poll for the order that stands")
     doing = coordinator.presence.doing[body.job, node]
     driver = coordinator.records[body.job].driver
     label(request, body.job, driver.hub.version if driver else -1, node, "beat")

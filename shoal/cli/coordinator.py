@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,8 @@ import typer
 from shoal.cli.output import log_level, out
 from shoal.cli.text import pairs
 from shoal.core.errors import ShoalError
+
+ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 
 if TYPE_CHECKING:
     from coordinator.settings import Settings
@@ -66,8 +69,7 @@ def coordinator(
             f"--set {key}: no such setting", code="usage.name", hint=suggestion(key, Settings.model_fields)
         )
     settings = load(Settings, "coordinator", config=out.flags.config, given=given)
-    scheme = "https" if settings.tls_cert else "http"
-    address = f"{scheme}://{settings.host}:{settings.port}"
+    address = address_of(settings)
     secret = settings.data.absolute() / "operator.token"
     if sys.platform != "linux" or any(name in os.environ for name in MALLOC):  # else it starts itself again, once
         announce(settings, address, secret)
@@ -78,16 +80,22 @@ def coordinator(
     return code
 
 
+def address_of(settings: Settings) -> str:
+    """Where a person on this machine finds it."""
+    host = "127.0.0.1" if settings.host in ANYWHERE else settings.host
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{settings.port}"
+
+
 def announce(settings: Settings, address: str, secret: Path) -> None:
     """Say where everything is, and how it is used."""
-    where = f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]" if settings.port else "any free port"
-    out.notice(
-        pairs(
-            [
-                ("address", where),
-                ("data", settings.data.absolute()),
-                ("operators", f"SHOAL_CLIENT__TOKEN_FILE={secret} shoal jobs list --url {address}"),
-                ("nodes", "shoal token create  [dim](then shoal join on each machine)[/]"),
-            ]
-        )
-    )
+    where = f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]" if settings.port else "any free port: see the log"
+    rows = [("address", where)]
+    if settings.host in ANYWHERE:
+        rows.append(("elsewhere", f"{address.replace('127.0.0.1', socket.gethostname())}  [dim](if that name is known)[/]"))
+    rows += [
+        ("data", str(settings.data.absolute())),
+        ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={secret}"),
+        ("nodes", f"shoal token create --url {address}  [dim](then shoal join on each machine)[/]"),
+    ]
+    out.notice(pairs(rows))

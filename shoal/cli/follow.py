@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from shoal.cli.api import Api
 
 ENDED = ("done", "stopped", "failed")
-TOLD = ("node", "refusal", "warning", "state")
-"""Kinds of notes that are printed; decisions only with --verbose, since there are some in every round."""
+BAD = ("refusal", "warning")
+"""Kinds of notes that everybody should see. Decisions come in every round: the bar shows the latest."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Seen:
             self.job = data
         elif topic == "version":
             self.job["version"] = max(self.job["version"], data["number"])
-            self.job["metrics"] = {**self.job["metrics"], **data["metrics"]}
+            self.job["metrics"] = {**self.job["metrics"], **data.get("metrics", {})}
         elif topic == "metrics":
             self.job["metrics"] = {**self.job["metrics"], **data["metrics"]}
         elif topic == "traffic":
@@ -61,11 +61,16 @@ class Seen:
 
 
 def follow(
-    api: Api, job: dict[str, Any], *, timeout_s: float | None = None, check: Callable[[dict[str, Any]], None] | None = None
+    api: Api,
+    job: dict[str, Any],
+    *,
+    timeout_s: float | None = None,
+    check: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Watch until the job has ended; the job as it stands then.
 
-    `check` is called with the job as it is known, at least every second, and may raise. Raises `ShoalError` with code `job.time-out`.
+    `check` is called with the job as it is known, at least every second, and may raise. Raises `ShoalError` with the
+    code `job.time-out`.
     """
     from shoal.cli.api import segment
 
@@ -94,14 +99,12 @@ def follow(
 
 
 def tell(topic: str, data: dict[str, Any]) -> None:
-    """Print a note that matters, above the bar; with --verbose each of them, and each version."""
-    if topic == "note":
-        line = f"{data['kind']:<8} {data['text']}"
-        if data["kind"] in ("refusal", "warning"):
-            out.warn(data["text"])
-        elif data["kind"] in TOLD or out.flags.verbose:
-            out.detail(line)
-    elif topic == "version":
+    """Print what went wrong, above the bar; with --verbose every note and every version."""
+    if topic == "note" and data["kind"] in BAD:
+        out.warn(data["text"])
+    elif topic == "note":
+        out.detail(f"{data['kind']:<8} {data['text']}")
+    elif topic == "version" and "elapsed_s" in data:  # it lacks all but the number where it was forgotten meanwhile
         accuracy = data["metrics"].get("eval/accuracy")
         good = f", {percent(accuracy)}" if accuracy is not None else ""
         out.detail(f"version  {data['number']} after {seconds(data['elapsed_s'])}{good}")

@@ -51,7 +51,14 @@ def join(
     from shoal.settings import load
 
     secret = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105 - a dash is no secret
-    given: dict[str, Any] = {"url": url, "learner": learner, "token": secret, "name": name, "device": device, "precision": precision}
+    given: dict[str, Any] = {
+        "url": url,
+        "learner": learner,
+        "token": secret,
+        "name": name,
+        "device": device,
+        "precision": precision,
+    }
     given |= {"state": state, "options": assignments(option, "--option") if option else None}
     given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None
     settings = load(EdgeSettings, "edge", config=out.flags.config, given=given)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,9 @@ FAULTS_S = 1e9
 def simulate(
     file: JobFile,
     *,
+    learner: Annotated[
+        str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
+    ] = None,
     nodes: Annotated[
         int | None,
         typer.Option(min=1, help="how many nodes (default: min_nodes of the job's schedule, or 4)", show_default=False),
@@ -49,9 +53,13 @@ def simulate(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="of the faults (default: the job's)", show_default=False)] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="of the faults (default: the job's)", show_default=False)
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="threads to compute with; small models are quickest with 1")] = 1,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False),
     ] = None,
 ) -> None:
     """Run a job without a network: the real coordinator, clients and learners, on a virtual clock.
@@ -65,9 +73,10 @@ def simulate(
     spec, _ = job_of(file, change or [])
     faults = faults_of(fault)
     share_cache()
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which no command does before
     started = time.monotonic()
     count = nodes or int(spec.schedule.get("min_nodes", 0)) or NODES
-    learners = load(spec, count)
+    learners = load(learner or spec.learner, spec.options, count)
     with out.progress(spec.name, 1.0) as advance:
         result = run(
             spec,
@@ -100,25 +109,25 @@ def faults_of(given: Sequence[str] | None) -> Faults | None:
     return Faults(**{"until_s": FAULTS_S, **values})
 
 
-def load(spec: JobSpec, nodes: int) -> list[Learner]:
-    """The job's learner, once per node. Raises `InvalidJob` or `LearnerFailed`."""
+def load(target: str, options: Mapping[str, Any], nodes: int) -> list[Learner]:
+    """The learner, once per node. Raises `InvalidJob` or `LearnerFailed`."""
     from shoal.learn.loading import load_learner
 
-    if not spec.learner:
-        hint = 'add learner = "FILE.py:NAME" to the job file, or --set learner=FILE.py:NAME'
-        raise InvalidJob(f"job {spec.name} names no learner", code="learner.missing", hint=hint)
+    if not target:
+        hint = 'say --learner FILE.py:NAME, or write learner = "FILE.py:NAME" into the job file'
+        raise InvalidJob("the job names no learner", code="learner.missing", hint=hint)
     found: list[Learner] = []
     with out.progress("loading", nodes) as advance:
         for part in range(nodes):
             advance(part, f"{part} of {nodes} learners")
             try:
-                learner = load_learner(spec.learner, {"part": part, "parts": nodes, **spec.options})
+                learner = load_learner(target, {"part": part, "parts": nodes, **options})
             except InvalidJob as error:
                 if error.code != "learner.options" or part:
                     raise
-                learner = load_learner(spec.learner, spec.options)
-                out.warn(f"{spec.learner} takes no options part and parts: every node has the same data")
-                return [learner, *(load_learner(spec.learner, spec.options) for _ in range(1, nodes))]
+                found = [load_learner(target, options) for _ in range(nodes)]
+                out.warn(f"{target} takes no options part and parts: every node has the same data")
+                return found
             found.append(learner)
     return found
 
@@ -143,13 +152,15 @@ def save(result: Result, path: Path) -> None:
             for piece in wire.payload_pieces({"model": result.model}):
                 file.write(piece)
     except OSError as error:
-        raise ShoalError(f"{path}: {error.strerror}", code="export.failed", hint="check folder and free space") from None
+        raise ShoalError(
+            f"{path}: {error.strerror}", code="export.failed", hint="check folder and free space"
+        ) from None
 
 
 def report(result: Result, held_out: dict[str, float], took_s: float) -> None:
-    """Tables, or all of it for programs. Raises `ShoalError` when the job was stopped."""
+    """Tables, or all of it for programs."""
     up, down = sum(result.up_bytes.values()), sum(result.down_bytes.values())
-    data = {
+    data: dict[str, Any] = {
         "job": result.name,
         "state": result.state,
         "metrics": {**result.metrics, **held_out},

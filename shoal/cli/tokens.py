@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Annotated, Literal
 
 import typer
@@ -32,6 +33,7 @@ def create(
 ) -> None:
     """Make a token, and say how it is used. It is shown this once."""
     from shoal.cli.api import connect
+    from shoal.runtime.address import is_loopback, parse
 
     wanted = {"role": role, "uses": uses, "ttl_s": ttl_s, **({"name": name} if name else {})}
     with connect(url, token) as api:
@@ -43,5 +45,7 @@ def create(
         "operator": f"shoal jobs list --url {address} --token {made['token']}",
         "viewer": f"open {address} and sign in with it",
     }[role]
-    rows = pairs([("token", made["token"]), ("expires", made["expires_at"] or "never"), ("use", use)])
-    out.answer({**made, "role": role, "use": use}, rows)
+    rows = [("token", made["token"]), ("expires", made["expires_at"] or "never"), ("use", use)]
+    if role == "node" and is_loopback(parse(address)):
+        rows.append(("", f"[dim]from another machine: {socket.gethostname()} instead of {parse(address).host}[/]"))
+    out.answer({**made, "role": role, "use": use}, pairs(rows))

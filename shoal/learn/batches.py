@@ -166,13 +166,12 @@ class Loader:
     @property
     def examples(self) -> int | None:
         for part in (self.loader.sampler, self.loader.dataset):
-            if isinstance(part, Sized) and not isinstance(self.loader.dataset, IterableDataset):
+            if isinstance(part, Sized):
                 return len(part)
         return None
 
     def steps(self, batch_size: int) -> int | None:
-        sized = self.examples is not None or isinstance(self.loader.dataset, Sized)
-        return len(self.loader) if sized else None
+        return None if self.examples is None else len(self.loader)
 
     def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
         if shuffle is not None:

@@ -24,7 +24,7 @@ from shoal.sim.invariants import Checker, Violation
 from shoal.sim.toys import Ledger, ToyLearner, toy_tree
 from shoal.sim.trace import Tracer
 from shoal.sim.work import perform
-from shoal.sim.world import Act, Setup, World
+from shoal.sim.world import CARE_S, Act, Setup, World
 
 GRACE_S = 600.0
 """After the faults have ended a run has this long, and `VERSION_S` for each version, to end."""
@@ -235,6 +235,7 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
     for act in scenario.acts:
         world.act(act)
     until = scenario.setup.faults.until_s
+    clock.at(until % CARE_S, world.care)
     over = world.run(until, STEPS_MAX)
     nodes.healthy = True
     over = over or world.run(until + GRACE_S + VERSION_S * scenario.setup.plan.versions, STEPS_MAX)

@@ -143,8 +143,9 @@ class World:
         if not self.coordinator.submit(request):
             self.clock.after(RETRY_S, self._ask, request)
 
-    def _care(self) -> None:
-        """Start anew what the hub has given up on. Once the faults are over, also resume, and start what is down.
+    def care(self) -> None:
+        """From now on start anew what the hub has given up on. Once the faults are over, also resume, and start what is
+        down.
 
         A process that has not begun anything yet is left alone: the hub has only not heard that it is a new one.
         """
@@ -159,7 +160,7 @@ class World:
             elif healed and name not in self.away:
                 node.start()
         if not self.over():
-            self.clock.after(CARE_S, self._care)
+            self.clock.after(CARE_S, self.care)
 
     # Running
 
@@ -169,7 +170,6 @@ class World:
         for name, node in self.nodes.items():
             if name not in late:
                 self.clock.after(0.0, node.start)
-        self.clock.at(self.setup.faults.until_s % CARE_S, self._care)
 
     def over(self) -> bool:
         """Whether the job has ended and every node knows."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 from coordinator import views
@@ -49,12 +49,13 @@ Answer = dict[str, Any] | Problem | Raw | None
 
 
 class FakeCoordinator:
-    """`answers["GET /jobs"] = {…}`; a callable is called with the request. `events` are what /stream says, once each."""
+    """`answers["GET /jobs"] = {…}`; a callable is given the request. `events` are what /stream says, once each."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer | Callable[[Asked], Answer]] = {}
         self.asked: list[Asked] = []
         self.events: list[Iterable[tuple[str, Any]]] = []
+        self.stream: Problem | None = None
         self.clock_ahead_s = 0
         fake = self
 
@@ -76,7 +77,7 @@ class FakeCoordinator:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def __enter__(self) -> FakeCoordinator:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -91,10 +92,11 @@ class FakeCoordinator:
         asked = Asked(handler.command, unquote(path), query, dict(handler.headers.items()), body)
         self.asked.append(asked)
         path = asked.path.removeprefix(BASE)
-        if path == "/stream":
+        if path == "/stream" and self.stream is None:
             self._stream(handler)
             return
-        found = self.answers.get(f"{asked.method} {path}", Problem(404, "path.unknown", f"no {asked.method} {path}"))
+        unknown = Problem(404, "path.unknown", f"no {asked.method} {path}")
+        found = self.stream if path == "/stream" else self.answers.get(f"{asked.method} {path}", unknown)
         send(handler, found(asked) if callable(found) else found)
 
     def _stream(self, handler: BaseHTTPRequestHandler) -> None:

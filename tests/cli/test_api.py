@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,15 +124,6 @@ def test_events_arrive_and_silence_is_told(api: Api, fake: FakeCoordinator, monk
 
 
 def test_a_stream_that_is_refused_ends_the_watch(api: Api, fake: FakeCoordinator) -> None:
-    class Refusing(FakeCoordinator):
-        def _stream(self, handler: object) -> None:
-            self.answers["GET /stream"] = Problem(403, "auth.forbidden", "not you")
-            from tests.cli.fake import send
-
-            send(handler, self.answers["GET /stream"])  # type: ignore[arg-type]
-
-    with Refusing() as server, connect(server.url, "shv_x") as other, other.events("digits") as events:
-        started = time.monotonic()
-        with pytest.raises(NotAllowed, match="not you"):
-            for _ in events:
-                assert time.monotonic() < started + 10
+    fake.stream = Problem(403, "auth.forbidden", "not you")
+    with api.events("digits") as events, pytest.raises(NotAllowed, match="not you"):
+        list(events)

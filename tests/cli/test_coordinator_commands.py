@@ -25,11 +25,11 @@ def at(fake: FakeCoordinator) -> dict[str, str]:
     return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
 
 
-# ------------------------------------------------------------------------------------------------------- jobs and nodes
+# Jobs and nodes
 def test_the_list_of_jobs(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     job_answers(fake, place)
     said = shoal("jobs", "list", env=at(fake)).stdout
-    digits, other = (next(line for line in said.splitlines() if line.startswith(f" {n}")) for n in ("digits", "other"))
+    digits, other = (next(row for row in said.splitlines() if row.startswith(f" {n}")) for n in ("digits", "other"))
     for part in ("running", "2 of 5", "93.1 %", "123 kB", "235 kB", "fedavg / rounds"):
         assert part in digits
     assert other.split()[1:6] == ["waiting", "2", "of", "5", "–"]
@@ -71,7 +71,7 @@ def test_jobs_do_as_told(
 ) -> None:
     job_answers(fake, place)
     assert shoal("jobs", *arguments.split(), env=at(fake)).exit_code == 0
-    assert fake.asked[-1].path == f"/api/v1/jobs/digits/{arguments.split()[0]}"
+    assert fake.asked[-1].path == f"/api/v1/jobs/digits/{arguments.split(maxsplit=1)[0]}"
     assert fake.asked[-1].json() == body
 
 
@@ -120,7 +120,7 @@ def test_tokens(shoal: Shoal, fake: FakeCoordinator, place: Path, arguments: str
     assert use.format(url=fake.url) in result.stdout
 
 
-# ------------------------------------------------------------------------------------------------------------------ run
+# Run
 def test_run_submits_and_watches(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     run_answers(fake, place)
     fake.answers |= {"POST /jobs": a_job(name="mine"), "GET /jobs/mine": a_job(name="mine", state="done")}
@@ -146,9 +146,7 @@ def test_run_detached_returns_at_once(shoal: Shoal, fake: FakeCoordinator, place
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_job_that_comes_to_nothing_ends_with_1(
-    shoal: Shoal, fake: FakeCoordinator, place: Path, state: str
-) -> None:
+def test_a_job_that_comes_to_nothing_ends_with_1(shoal: Shoal, fake: FakeCoordinator, place: Path, state: str) -> None:
     run_answers(fake, place)
     ended = a_job(state=state, state_why="enough")
     fake.answers["GET /jobs/digits"] = ended
@@ -231,7 +229,7 @@ def test_a_wrong_job_file_never_reaches_the_coordinator(shoal: Shoal, fake: Fake
     assert "did you mean 'rounds'?" in result.stderr
 
 
-# --------------------------------------------------------------------------------------------------------------- export
+# Export
 @pytest.mark.parametrize("version", ["2", "last", "best"])
 def test_export_writes_the_model(shoal: Shoal, fake: FakeCoordinator, place: Path, version: str) -> None:
     export_answers(fake, place)

@@ -17,7 +17,7 @@ from tests.cli.conftest import Shoal, envelope
 from tests.cli.fake import FakeCoordinator, Problem
 
 
-# --------------------------------------------------------------------------------------------------------------- config
+# Config
 def test_config_shows_every_setting_and_where_it_comes_from(shoal: Shoal, place: Path) -> None:
     (place / "mine.toml").write_text("edge.threads = 3\n")
     env = {"SHOAL_CLIENT__TIMEOUT_S": "5"}
@@ -61,7 +61,7 @@ def test_config_says_what_is_wrong(shoal: Shoal, place: Path) -> None:
     assert "did you mean 'port'?" in result.stderr
 
 
-# ------------------------------------------------------------------------------------------------------------- algorithms
+# Algorithms
 def test_algorithms_with_their_fields(shoal: Shoal) -> None:
     found = {one["name"]: one for one in envelope(shoal("algorithms", "--json"))["data"]["plugins"]}
     assert {"fedavg", "fedsgd", "rounds"} <= found.keys()
@@ -83,7 +83,7 @@ def test_one_algorithm(shoal: Shoal) -> None:
     assert (wrong.exit_code, "did you mean 'fedavg'?" in wrong.stderr) == (2, True)
 
 
-# -------------------------------------------------------------------------------------------------------------------- data
+# Data
 def test_data_sets(shoal: Shoal, place: Path) -> None:
     found = envelope(shoal("data", "list", "--json"))["data"]
     assert found["cache"] == str(place / "home/shoal/data")
@@ -102,22 +102,18 @@ def test_data_from_a_folder_are_checked(shoal: Shoal, place: Path) -> None:
     assert not (place / "home/shoal/data/mnist/train-images-idx3-ubyte").exists()
 
 
-def test_the_cache_of_a_settings_file_reaches_learners(
-    shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_a_settings_file_reaches_learners(place: Path) -> None:
     from shoal.cli.data import share_cache
     from shoal.cli.output import Flags, out
     from shoal.learn.data import cache_folder
 
-    monkeypatch.setenv("SHOAL_DATA__CACHE", "")
-    monkeypatch.delenv("SHOAL_DATA__CACHE")
     (place / "shoal.toml").write_text('[data]\ncache = "sets"\n')
     out.begin(Flags())
     share_cache()
     assert cache_folder() == Path("sets")
 
 
-# ------------------------------------------------------------------------------------------------------------------ doctor
+# Doctor
 def checks(shoal: Shoal, **env: str) -> dict[str, dict[str, str]]:
     found = envelope(shoal("doctor", "--json", env=env))["data"]
     return {check["name"]: check for check in found["checks"]}
@@ -156,9 +152,9 @@ def test_doctor_names_wrong_settings_and_a_refused_token(shoal: Shoal, fake: Fak
 def test_doctor_sees_a_wrong_clock(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     COMMANDS["doctor"].prepare(fake, place)
     assert checks(shoal, SHOAL_CLIENT__URL=fake.url)["clock"]["state"] == "ok"
-    fake.clock_ahead_s = 3600
+    fake.clock_ahead_s = 7230
     found = checks(shoal, SHOAL_CLIENT__URL=fake.url)["clock"]
-    assert (found["state"], found["found"]) == ("warn", "1 h 00 min apart")
+    assert (found["state"], found["found"]) == ("warn", "2 h 00 min apart")
 
 
 def test_doctor_sees_a_taken_port(shoal: Shoal) -> None:
@@ -201,7 +197,7 @@ def test_doctor_in_a_folder_that_cannot_be_written(shoal: Shoal, monkeypatch: py
     assert (found["writing"].state, "--data" in found["writing"].fix) == ("fail", True)
 
 
-# ------------------------------------------------------------------------------------------------- processes, before they run
+# Processes, before they run
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -280,3 +276,22 @@ def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.Mon
     assert result.exit_code == 1
     assert "--port" in result.stderr
     assert not (place / "shoal-data").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:18080"),
+        ("::", "http://127.0.0.1:18080"),
+        ("::1", "http://[::1]:18080"),
+        ("10.0.0.1", "http://10.0.0.1:18080"),
+    ],
+)
+def test_the_address_that_is_shown_can_be_opened(
+    shoal: Shoal, monkeypatch: pytest.MonkeyPatch, host: str, address: str
+) -> None:
+    monkeypatch.setattr("coordinator.serve.run", lambda settings: 0)
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "0")
+    said = shoal("coordinator", "--host", host, "--port", "18080").stdout
+    assert f"address    {address}  " in said
+    assert (socket.gethostname() in said) == (host in ("0.0.0.0", "::"))

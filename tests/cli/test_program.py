@@ -179,9 +179,7 @@ def test_a_bug_is_told_as_one(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_quiet_says_only_the_result(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     COMMANDS["run"].prepare(fake, place)
-    loud, quiet = (
-        shoal("run", "job.toml", "--detach", "--url", fake.url, *more) for more in ([], ["--quiet"])
-    )
+    loud, quiet = (shoal("run", "job.toml", "--detach", "--url", fake.url, *more) for more in ([], ["--quiet"]))
     assert "is submitted" in loud.stdout
     assert "is submitted" not in quiet.output
 
@@ -200,7 +198,7 @@ def test_envelopes_hold_no_number_that_json_lacks(number: float) -> None:
     assert json.loads(text)["c"] == {"1": [True, None]}
 
 
-# ------------------------------------------------------------------------------------------------ in a process of its own
+# In a process of its own
 def test_help_is_quick() -> None:
     """The budget is 0.25 s on a quiet machine; here the work is counted, which other processes cannot lengthen."""
     best = min(cpu_seconds("--help") for _ in range(3))
@@ -281,5 +279,3 @@ def test_the_codes_are_told() -> None:
     for code in ("0", "1", "2", "3", "4", "130"):
         assert re.search(rf"\b{code}\b", said)
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").count("| 130 |") == 1
-
-

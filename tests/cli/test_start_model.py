@@ -81,11 +81,11 @@ def header(entries: object, data: bytes = b"") -> bytes:
 )
 def test_what_is_no_model_is_refused_with_its_name(place: Path, content: bytes) -> None:
     (place / "m.safetensors").write_bytes(content)
-    with pytest.raises(InvalidPayload, match="m.safetensors") as caught, opened(place / "m.safetensors"):
+    with pytest.raises(InvalidPayload, match=r"m\.safetensors") as caught, opened(place / "m.safetensors"):
         pytest.fail("it was taken")
     assert caught.value.hint
 
 
 def test_a_missing_file_is_named(place: Path) -> None:
-    with pytest.raises(InvalidPayload, match="gone.safetensors"), opened(place / "gone.safetensors"):
+    with pytest.raises(InvalidPayload, match=r"gone\.safetensors"), opened(place / "gone.safetensors"):
         pytest.fail("it was taken")

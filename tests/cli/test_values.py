@@ -80,6 +80,6 @@ def test_a_wrong_change_is_named(job: Path, change: str, says: str) -> None:
 
 def test_a_wrong_file_is_named(place: Path) -> None:
     (place / "bad.toml").write_text("name = 'a'\nruonds = 3\n")
-    with pytest.raises(InvalidJob, match="bad.toml") as caught:
+    with pytest.raises(InvalidJob, match=r"bad\.toml") as caught:
         job_of(place / "bad.toml", ["rounds=3"])
     assert caught.value.hint == "did you mean 'rounds'?"

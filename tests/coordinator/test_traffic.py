@@ -51,9 +51,7 @@ def test_every_byte_is_counted(tmp_path: Path, swarm: Callable[..., list[Node]])
 
 
 @pytest.mark.parametrize("fate", ["drop", "cut"])
-def test_bytes_of_broken_exchanges_are_counted(
-    fate: Fate, tmp_path: Path, swarm: Callable[..., list[Node]]
-) -> None:
+def test_bytes_of_broken_exchanges_are_counted(fate: Fate, tmp_path: Path, swarm: Callable[..., list[Node]]) -> None:
     running = Inside(tmp_path / "data").start()
     direct = running.url
     proxy = Proxy(lambda: direct, lambda name, n: fate if n % 5 == 0 and name != "other" else None)

@@ -58,6 +58,7 @@ FORMS = {
     "sized stream": Sized(),
     "loader": DataLoader(Pairs(), batch_size=5, shuffle=True),
     "loader of a stream": DataLoader(Stream(), batch_size=5),
+    "loader of a sized stream": DataLoader(Sized(), batch_size=5),
 }
 SHUFFLED = ["tensors", "arrays", "tensor dataset", "dataset", "list"]
 
@@ -98,7 +99,7 @@ def test_steps_overrule_epochs(form: str) -> None:
     assert [done for _, done in batches] == [pytest.approx(step / 7) for step in range(1, 8)]
 
 
-@pytest.mark.parametrize("form", [*SHUFFLED, "sized stream", "loader"])
+@pytest.mark.parametrize("form", [*SHUFFLED, "sized stream", "loader", "loader of a sized stream"])
 def test_part_of_an_epoch_is_rounded_up(form: str) -> None:
     lengths = [len(labels) for labels, _ in walked(FORMS[form], Budget(epochs=1.3, batch_size=5))]
     assert lengths == [5, 5, 5, 5, 3, 5, 5]
@@ -145,14 +146,16 @@ def test_random_augmentation_repeats_with_the_seed(data) -> None:
     start = learner.init(0)
     weights = []
     for seed in (1, 1, 2):
-        torch.rand(1), np.random.rand(), random.random()  # noqa: B018, NPY002 - the world goes on meanwhile
+        torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002 - the world goes on meanwhile
         learner.load(start)
         learner.train(Budget(seed=seed, batch_size=4, lr=0.001))
         weights.append(learner.model()["weight"].tolist())
     assert weights[0] == weights[1] != weights[2]
 
 
-@pytest.mark.parametrize(("form", "weight"), [*((form, 23) for form in SHUFFLED), ("loader", 23), ("stream", 46)])
+@pytest.mark.parametrize(
+    ("form", "weight"), [*((form, 23) for form in SHUFFLED), ("loader", 23), ("sized stream", 23), ("stream", 46)]
+)
 def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
     """Of data without a length: those that were seen."""
     learner = TorchLearner(lambda: nn.Linear(1, 23), FORMS[form], device="cpu")
@@ -191,7 +194,7 @@ def test_float64_arrays_become_torchs_default() -> None:
 
 def test_batches_of_other_forms() -> None:
     """A pair or more: inputs and target. Anything else goes whole to the model and to the loss."""
-    words = {"ids": torch.ones(3, 5), "length": 4, "more": [torch.ones(3)]}
+    words = {"length": 4, "ids": torch.ones(3, 5), "more": [torch.ones(3)]}
     assert split((X, X, Y)) == ((X, X), Y)
     assert split(words) == ((words,), words)
     assert split([X]) == (([X],), [X])

@@ -422,6 +422,18 @@ def test_mixed_precision_trains(precision) -> None:
     assert all(np.isfinite(gradient[name]).all() for name in gradient)
 
 
+def test_small_gradients_survive_fp16() -> None:
+    """Gradients of 1e-8 are nothing in fp16; the loss is scaled so that they are something."""
+    learner = some(
+        loss=lambda output, target: nn.functional.cross_entropy(output.float(), target) * 1e-7,
+        model=models.mlp,
+        config=TorchConfig(precision="fp16"),
+    )
+    before = learner.init(0)
+    learner.train(Budget(batch_size=50, lr=1e5))
+    assert not np.array_equal(learner.model()["0.weight"], before["0.weight"])
+
+
 def test_the_operator_chooses_device_and_precision() -> None:
     learner = some()
     learner.use(device="cpu", precision="bf16")

@@ -1,0 +1,117 @@
+"""A learner in thirty lines of numpy: softmax regression, whose gradient is known in closed form."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from shoal.core.errors import InvalidPayload
+from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tick
+from shoal.core.message import Metrics
+from shoal.core.tree import Array, Tree, add
+
+SIZES = (100, 500, 837)
+
+
+class Softmax:
+    """Multinomial logistic regression on `x: float[n, d]`, `y: int[n]`; evaluates on `test` if given."""
+
+    def __init__(self, x: Array, y: Array, test: tuple[Array, Array] | None = None, classes: int = 10) -> None:
+        self.x, self.y, self.test, self.classes = x, y, test, classes
+        self.weights = self.init(0)
+
+    def init(self, seed: int) -> Tree:
+        rng = np.random.default_rng(seed)
+        w = 0.1 * rng.standard_normal((self.x.shape[1], self.classes))
+        return Tree.of({"w": w.astype(np.float32), "b": np.zeros(self.classes, np.float32)})
+
+    def load(self, model: Tree) -> None:
+        if model.layout != self.weights.layout:
+            raise InvalidPayload("not a softmax regression of this size")
+        self.weights = model
+
+    def model(self) -> Tree:
+        return self.weights
+
+    def train(
+        self,
+        budget: Budget,
+        *,
+        correct: Correct | None = None,
+        extra_loss: ExtraLoss | None = None,
+        tick: Tick = no_tick,
+    ) -> Trained:
+        rng = np.random.default_rng(budget.seed)
+        size, losses = budget.batch_size or len(self.y), []
+        for epoch in range(int(budget.epochs)):
+            order = rng.permutation(len(self.y))
+            for start in range(0, len(order), size):
+                part = order[start : start + size]
+                loss, gradient = self.slope(self.x[part], self.y[part])
+                gradient = correct(self.weights, gradient) if correct else gradient
+                self.weights = add(self.weights, gradient, -budget.lr)
+                losses.append(loss)
+            tick((epoch + 1) / budget.epochs)
+        return Trained(float(len(self.y)), {"train/loss": float(np.mean(losses))})
+
+    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        size = budget.batch_size or len(self.y)
+        edges = [*range(0, len(self.y), size), len(self.y)]
+        total: dict[str, Array] = {name: np.zeros_like(self.weights[name], np.float64) for name in self.weights}
+        for start, stop in pairwise(edges):
+            _, piece = self.slope(self.x[start:stop], self.y[start:stop])
+            for name in total:
+                total[name] += piece[name] * ((stop - start) / len(self.y))
+            tick(stop / len(self.y))
+        return Trained(float(len(self.y))), Tree.of({name: value.astype(np.float32) for name, value in total.items()})
+
+    def slope(self, x: Array, y: Array) -> tuple[float, Tree]:
+        """Loss and mean gradient at the present weights."""
+        odds = self.odds(x)
+        loss = float(-np.log(odds[np.arange(len(y)), y]).mean())
+        odds[np.arange(len(y)), y] -= 1
+        w, b = x.T @ odds / len(y), odds.mean(0)
+        return loss, Tree.of({"w": w.astype(np.float32), "b": b.astype(np.float32)})
+
+    def odds(self, x: Array) -> Array:
+        logits = x @ self.weights["w"].astype(np.float64) + self.weights["b"]
+        grown = np.exp(logits - logits.max(1, keepdims=True))
+        return np.asarray(grown / grown.sum(1, keepdims=True))
+
+    def evaluate(self) -> Metrics:
+        if self.test is None:
+            return {}
+        x, y = self.test
+        odds = self.odds(x)
+        right = float((odds.argmax(1) == y).mean())
+        loss = float(-np.log(odds[np.arange(len(y)), y]).mean())
+        return {"eval/examples": float(len(y)), "eval/accuracy": right, "eval/loss": loss}
+
+
+def digits() -> tuple[Array, Array]:
+    """scikit-learn's digits: `float64[1797, 64]` in 0 to 1, `int64[1797]`."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return x / 16.0, y
+
+
+def unbalanced(tested: bool = False) -> list[Softmax]:
+    """Three learners with 100, 500 and 837 digits; what is left over is the test set."""
+    x, y = digits()
+    edges = np.cumsum((0, *SIZES))
+    test = (x[edges[-1] :], y[edges[-1] :]) if tested else None
+    return [Softmax(x[a:b], y[a:b], test) for a, b in pairwise(edges)]
+
+
+def central(steps: int, lr: float, seed: int) -> Tree:
+    """Gradient descent in float64 on all the data that `unbalanced` divides, written without shoal."""
+    x, y = (part[: sum(SIZES)] for part in digits())
+    start = Softmax(x, y).init(seed)
+    w, b = start["w"].astype(np.float64), start["b"].astype(np.float64)
+    for _ in range(steps):
+        logits = x @ w + b
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        odds /= odds.sum(1, keepdims=True)
+        odds[np.arange(len(y)), y] -= 1
+        w, b = w - lr * (x.T @ odds) / len(y), b - lr * odds.mean(0)
+    return Tree.of({"w": w, "b": b})

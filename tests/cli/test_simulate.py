@@ -1,0 +1,120 @@
+"""`shoal simulate`: a whole job in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from shoal import wire
+from tests.cli.conftest import Shoal, envelope
+
+JOB = """
+name = "toy"
+rounds = 3
+learner = "toy.py:learner"
+
+[schedule]
+name = "rounds"
+min_nodes = 3
+"""
+
+TOY = """
+import numpy as np
+from shoal.core.learner import Trained
+from shoal.core.tree import Tree
+
+class Toy:
+    def __init__(self, target):
+        self.target, self.weights = np.float32(target), None
+    def init(self, seed):
+        return Tree.of({"w": np.zeros(2, np.float32)})
+    def load(self, model):
+        self.weights = np.array(model["w"])
+    def model(self):
+        return Tree.of({"w": self.weights})
+    def train(self, budget, *, correct=None, extra_loss=None, tick=None):
+        self.weights = self.weights + np.float32(0.5) * (self.target - self.weights)
+        return Trained(1.0, {"train/loss": float(abs(self.target - self.weights).sum())})
+    def gradient(self, budget, *, tick=None):
+        return Trained(1.0), Tree.of({"w": self.weights - self.target})
+    def evaluate(self):
+        off = float(abs(self.target - self.weights).mean())
+        return {"eval/examples": 1.0, "eval/loss": off, "eval/accuracy": 1 / (1 + off)}
+
+def learner(part: int = 0, parts: int = 1, shift: float = 0.0):
+    assert 0 <= part < parts
+    return Toy(part + shift)
+
+def lonely():
+    return Toy(1)
+
+def broken(part: int = 0, parts: int = 1):
+    raise RuntimeError("no data here")
+"""
+
+
+@pytest.fixture(autouse=True)
+def toy(place: Path) -> None:
+    (place / "job.toml").write_text(JOB)
+    (place / "toy.py").write_text(TOY)
+
+
+def test_a_job_is_run_by_all_nodes(shoal: Shoal) -> None:
+    result = shoal("simulate", "job.toml", "--json", "-o", "m.safetensors")
+    assert result.exit_code == 0, result.output
+    data = envelope(result)["data"]
+    assert (data["state"], len(data["versions"])) == ("done", 4)
+    assert [version["reports"] for version in data["versions"]] == [0, 3, 3, 3]
+    assert data["up_bytes"] > 0
+    # Three targets 0, 1, 2 with half a step each: the mean goes from 0 to 0.875.
+    assert load_file("m.safetensors")["w"].tolist() == [0.875, 0.875]
+    assert wire.read_header(Path("m.safetensors").read_bytes()).keys() == {"model"}
+    assert data["metrics"]["eval/loss"] == pytest.approx((0.875 + 0.125 + 1.125) / 3)
+
+
+def test_people_see_a_table(shoal: Shoal) -> None:
+    said = shoal("simulate", "job.toml", "--nodes", "4", "--set", "options.shift=1", "--set", "rounds=100").stdout
+    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
+    numbers = [int(row[0]) for row in rows]
+    assert numbers[-1] == 100
+    assert 8 <= len(numbers) <= 12
+    assert "eval/accuracy" in said
+
+
+def test_faults_change_the_way_but_not_the_end(shoal: Shoal) -> None:
+    faults = ("--faults", "loss=0.2", "--faults", "hub_crashes=2", "--faults", "delay_s=0.2")
+    runs = [
+        envelope(shoal("simulate", "job.toml", "--json", "--seed", seed, *faults))["data"] for seed in (1, 1, 2)
+    ]
+    assert [run["state"] for run in runs] == ["done"] * 3
+    first, again, other = ([version["closed"] for version in run["versions"]] for run in runs)
+    assert first == again != other
+
+
+def test_a_learner_without_parts_is_the_same_everywhere(shoal: Shoal) -> None:
+    result = shoal("simulate", "job.toml", "--learner", "toy.py:lonely", "--json")
+    assert "takes no options part and parts" in result.stderr
+    assert envelope(result)["data"]["metrics"]["eval/loss"] == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--faults", "lss=0.1"], 2, "did you mean 'loss'?"),
+        (["--faults", "loss=much"], 2, "loss=much"),
+        (["--faults", "cuts=1"], 2, "cuts"),
+        (["--set", "learner="], 2, "--learner"),
+        (["--learner", "gone.py:x"], 2, "gone.py"),
+        (["--set", "options.shfit=1"], 2, "shfit"),
+        (["--learner", "toy.py:broken"], 1, "no data here"),
+        (["--nodes", "2"], 2, "check min_nodes"),
+        (["-o", "no/m.safetensors"], 1, "No such file"),
+    ],
+)
+def test_what_is_wrong_is_said(shoal: Shoal, arguments: list[str], code: int, says: str) -> None:
+    result = shoal("simulate", "job.toml", *arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert says in result.stderr

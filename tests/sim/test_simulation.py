@@ -1,0 +1,137 @@
+"""`shoal.simulate`: the three-line API."""
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal import wire
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.message import Poll
+from shoal.core.tree import digest
+from tests.algorithms.softmax import Softmax, unbalanced
+
+SPEC = shoal.JobSpec(name="digits", rounds=4, seed=3, algorithm={"name": "fedavg", "lr": 0.5})
+
+
+def job(**fields) -> shoal.JobSpec:
+    return SPEC.model_copy(update=fields)
+
+
+@pytest.fixture(scope="module")
+def result() -> shoal.Result:
+    return shoal.simulate(SPEC, unbalanced(tested=True))
+
+
+def test_it_says_what_came_of_it(result: shoal.Result) -> None:
+    assert (result.name, result.state) == ("digits", "done")
+    assert result.accuracy == result.metrics["eval/accuracy"] > 0.85
+    assert result.metrics["eval/examples"] == 3 * 360
+    assert [version.number for version in result.versions] == [0, 1, 2, 3, 4]
+    assert [version.why for version in result.versions] == ["initial model of node-0", *["3 of 3 reports"] * 4]
+    assert result.versions[-1].metrics == result.metrics
+    losses = [version.metrics["eval/loss"] for version in result.versions]
+    assert losses == sorted(losses, reverse=True)
+    opened = [version.opened for version in result.versions]
+    assert opened == sorted(opened)
+    assert all(version.closed - version.opened == pytest.approx(1.0, abs=0.1) for version in result.versions[1:])
+    assert result.notes[-1].text == "done: 4 versions, measured by 3 nodes"
+
+
+def test_bytes_are_those_of_the_wire(result: shoal.Result) -> None:
+    layout = result.model.layout
+    body = len(layout.header) + layout.nbytes
+    poll = 4 + len(wire.encode_head("digits", Poll("node-0")))
+    assert set(result.up_bytes) == set(result.down_bytes) == {"node-0", "node-1", "node-2"}
+    for node, made in (("node-0", 1), ("node-1", 0)):
+        heads = result.up_bytes[node] - (4 + made) * body  # four updates, and perhaps the initial model
+        assert 10 * poll < heads < 100 * poll
+        assert 10 * poll < result.down_bytes[node] - 5 * body < 100 * poll  # four rounds and the evaluation
+    assert sum(version.up_bytes for version in result.versions) <= sum(result.up_bytes.values())
+    for version in result.versions[1:]:
+        assert 3 * body < version.up_bytes < 4 * body
+        assert 3 * body < version.down_bytes < 4 * body
+
+
+def test_learners_may_have_names() -> None:
+    one, two, _ = unbalanced()
+    result = shoal.simulate(job(rounds=1), {"clinic-a": one, "clinic-b": two})
+    assert set(result.up_bytes) == {"clinic-a", "clinic-b"}
+    assert result.metrics == {}
+    with pytest.raises(KeyError):
+        assert result.accuracy
+
+
+def test_the_same_job_gives_the_same_bits() -> None:
+    models = {digest(shoal.simulate(SPEC, unbalanced()).model) for _ in range(2)}
+    assert len(models) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None:
+    """Every round waits for all three; what is lost, doubled or killed meanwhile must not show in the model."""
+    schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
+    faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
+    bad = shoal.simulate(job(sums="fixed", schedule=schedule), unbalanced(), faults=faults, seed=seed)
+    good = shoal.simulate(job(sums="fixed", schedule=schedule), unbalanced())
+    assert digest(bad.model) == digest(good.model)
+    assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
+    assert bad.versions[-1].closed > good.versions[-1].closed
+    for name in good.model:
+        assert np.allclose(good.model[name], result.model[name], atol=1e-6)
+
+
+def test_progress_grows_to_one() -> None:
+    told: list[tuple[float, str]] = []
+    shoal.simulate(job(rounds=2), unbalanced(), progress=lambda *said: told.append(said))
+    fractions = [fraction for fraction, _ in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert 0.5 + 1 / 3 / 2 in fractions
+    assert told[-1][1].startswith("done: 2 versions")
+
+
+def test_too_few_learners() -> None:
+    with pytest.raises(InvalidJob, match="at least one learner"):
+        shoal.simulate(SPEC, [])
+    with pytest.raises(InvalidJob, match="does not go on") as caught:
+        shoal.simulate(job(schedule={"name": "rounds", "min_nodes": 4}), unbalanced())
+    assert "min_nodes" in caught.value.hint
+
+
+class Broken(Softmax):
+    """A learner with a mistake in it."""
+
+    def train(self, budget, **how):
+        raise ZeroDivisionError("no examples left")
+
+
+class Diverging(Softmax):
+    """A learner whose update is not finite."""
+
+    def train(self, budget, **how):
+        trained = super().train(budget, **how)
+        self.weights = type(self.weights).of({name: value * np.float32(np.inf) for name, value in self.weights.items()})
+        return trained
+
+
+def test_a_learner_that_fails_is_done_without() -> None:
+    one, two, three = unbalanced()
+    bad = Broken(three.x, three.y)
+    result = shoal.simulate(job(rounds=2), [one, two, bad])
+    assert [version.reports for version in result.versions] == [0, 2, 2]
+    assert any("node-2 failed" in note.text and "no examples left" in note.text for note in result.notes)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
+    one, two, three = unbalanced()
+    result = shoal.simulate(job(rounds=1), [one, two, Diverging(three.x, three.y)])
+    assert result.versions[1].reports == 2
+    assert any("node-2 failed: report refused: b[0] is not finite" in note.text for note in result.notes)
+    assert all(np.isfinite(result.model[name]).all() for name in result.model)
+
+
+def test_learners_that_all_fail_end_the_job() -> None:
+    with pytest.raises(LearnerFailed, match="node-0 failed 3 times in a row") as caught:
+        shoal.simulate(SPEC, [Broken(one.x, one.y) for one in unbalanced()[:1]])
+    assert "no examples left" in caught.value.hint
