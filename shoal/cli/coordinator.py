@@ -92,7 +92,9 @@ def announce(settings: Settings, address: str, secret: Path) -> None:
     where = f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]" if settings.port else "any free port: see the log"
     rows = [("address", where)]
     if settings.host in ANYWHERE:
-        rows.append(("elsewhere", f"{address.replace('127.0.0.1', socket.gethostname())}  [dim](if that name is known)[/]"))
+        rows.append(
+            ("elsewhere", f"{address.replace('127.0.0.1', socket.gethostname())}  [dim](if that name is known)[/]")
+        )
     rows += [
         ("data", str(settings.data.absolute())),
         ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={secret}"),

@@ -27,7 +27,12 @@ def create(
     ] = "node",
     name: Annotated[str, typer.Option(help="only a node of this name may use it", show_default=False)] = "",
     uses: Annotated[int, typer.Option(min=1, max=10_000, help="how many nodes may join with it")] = 1,
-    ttl_s: Annotated[float, typer.Option(min=1, help="seconds until it expires")] = 900,
+    ttl_s: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="seconds until it expires (default: 900 for nodes, a year for people)", show_default=False
+        ),
+    ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
@@ -35,7 +40,7 @@ def create(
     from shoal.cli.api import connect
     from shoal.runtime.address import is_loopback, parse
 
-    wanted = {"role": role, "uses": uses, "ttl_s": ttl_s, **({"name": name} if name else {})}
+    wanted = {"role": role, "uses": uses, "ttl_s": ttl_s, "name": name or None}
     with connect(url, token) as api:
         made = api.post("/tokens", wanted)
         address = api.url
