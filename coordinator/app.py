@@ -17,6 +17,7 @@ from coordinator.service import Coordinator
 from coordinator.settings import Settings
 from shoal import __version__
 from shoal.core.errors import Refused, StorageFailed
+from shoal.runtime.store import write_file
 
 DESCRIPTION = """Federated learning, coordinated. People and the command line use the JSON routes; nodes use the routes
 tagged *node*, whose bodies are frames (docs/protocol.md). Errors are RFC 9457 problems with a `code` and a `hint`."""
@@ -32,12 +33,12 @@ def operator_token(settings: Settings) -> str:
         return settings.operator_token
     path = settings.data / "operator.token"
     try:
-        if path.exists():
-            return path.read_text().strip()
+        known = path.read_text().strip() if path.exists() else ""
+        if known:  # an empty file would let everybody in
+            return known
         settings.data.mkdir(parents=True, exist_ok=True)
         token = "sho_" + secrets.token_urlsafe(32)
-        path.touch(mode=0o600)
-        path.write_text(token + "\n")
+        write_file(path, f"{token}\n".encode(), "token")
     except OSError as error:
         raise StorageFailed(f"{path}: {error.strerror}", hint="choose another folder with --data") from None
     return token

@@ -41,6 +41,9 @@ log = structlog.get_logger()
 BATCH_MAX = 256
 """Events that share one commit."""
 
+NAP_S_MAX = 3600.0
+"""Longest wait for an alarm in one piece: event loops cannot wait for ever, and jobs may say so."""
+
 RETRY_S = 2.0
 """Pause before a write that failed (a full disk) is tried again."""
 
@@ -172,10 +175,12 @@ class Driver:
     async def _gather(self) -> tuple[list[_Waiting], bool]:
         """All that waits, or a Timer when the alarm is due; and whether this is the end."""
         batch: list[_Waiting] = []
-        delay = None if self._alarm is None else max(0.0, self._alarm - self.now())
+        delay = None if self._alarm is None else min(max(0.0, self._alarm - self.now()), NAP_S_MAX)
         try:
             first = await asyncio.wait_for(self._queue.get(), delay)
         except TimeoutError:
+            if self._alarm is not None and self._alarm > self.now():
+                return [], False
             self._alarm = None
             return [_Waiting(Timer())], False
         while first is not None:

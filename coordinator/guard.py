@@ -23,6 +23,7 @@ _BODIES = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures)")
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 _DOCS = ("/docs", "/redoc")
+STRANGERS = (401, 403)
 HEADERS = [
     (b"shoal-protocol", str(PROTOCOLS[-1]).encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -47,7 +48,8 @@ class Guard:
             for message in problems.raw(*refusal, scope["path"]):
                 await sending(message)
             return
-        await self.app(scope, receive, _with_headers(send, scope["path"]))
+        receiving, closing = _closing_on_strangers(scope, receive, send)
+        await self.app(scope, receiving, _with_headers(closing, scope["path"]))
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str, str, str] | None:
         """(status, detail, code, hint) of the answer to a request that goes no further."""
@@ -72,6 +74,27 @@ class Guard:
         if _FRAMES.fullmatch(path):
             return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
         return self.settings.json_bytes_max
+
+
+def _closing_on_strangers(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Close the connection on whoever may not send what he is sending: else all of it would have to be read.
+
+    Whom we know may send to the end of his body and then reads why it was refused.
+    """
+    unread = any(name == b"content-length" and value != b"0" for name, value in scope["headers"])
+
+    async def receiving() -> Message:
+        nonlocal unread
+        message = await receive()
+        unread = unread and message.get("more_body", False)
+        return message
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start" and unread and message["status"] in STRANGERS:
+            message["headers"] = [*message["headers"], (b"connection", b"close")]
+        await send(message)
+
+    return receiving, sending
 
 
 def _with_headers(send: Send, path: str) -> Send:

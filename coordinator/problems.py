@@ -38,6 +38,7 @@ _STATUS: dict[str, int] = {
     "node.unknown": 404,
     "model.unknown": 404,
     "body.unknown": 404,
+    "path.unknown": 404,
     "model.gone": 410,
     "job.exists": 409,
     "job.ended": 409,
@@ -101,9 +102,14 @@ def install(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first: dict[str, Any] = dict(error.errors()[0])
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"]).encode(errors="replace").decode()
         return problem(422, f"{where}: {first['msg']}", "request.invalid", "see /docs", request.url.path)
 
+    async def unexpected(request: Request, error: Exception) -> Response:
+        text = f"the coordinator has met a bug: {type(error).__name__}"
+        return problem(500, text, "internal", "look at the coordinator's log", request.url.path)
+
+    app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(ShoalError, shoal_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, invalid)

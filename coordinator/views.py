@@ -6,14 +6,18 @@ finite is one of the strings "NaN", "Infinity", "-Infinity".
 
 from __future__ import annotations
 
+import json
+import math
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 Metric = float | Literal["NaN", "Infinity", "-Infinity"]
 Metrics = dict[str, Metric]
 Direction = Literal["up", "down"]
+INFO_BYTES_MAX = 8192
+DEPTH_MAX = 32
 JobState = Literal["waiting", "running", "paused", "evaluating", "done", "stopped", "failed"]
 
 
@@ -22,6 +26,30 @@ def iso(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """JSON that can be stored and sent on to others: finite numbers, whole characters, not nested beyond reason."""
+    if depth > DEPTH_MAX:
+        raise ValueError(f"nested more than {DEPTH_MAX} deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("numbers must be finite")
+    if isinstance(value, str) and not value.isascii():
+        value.encode()  # half a character is a ValueError of its own
+    for inner in value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else ():
+        _plain(inner, depth + 1)
+    return value
+
+
+def _small(value: dict[str, Any]) -> dict[str, Any]:
+    """What a node says of itself goes to every browser."""
+    if len(json.dumps(value)) > INFO_BYTES_MAX:
+        raise ValueError(f"at most {INFO_BYTES_MAX} bytes")
+    return value
+
+
+Plain = Annotated[dict[str, Any], AfterValidator(_plain)]
+Info = Annotated[Plain, AfterValidator(_small)]
 
 
 class Model(BaseModel):
@@ -182,7 +210,7 @@ class Traffic(BaseModel):
 class NewJob(BaseModel):
     """A job file as JSON, and optionally the digest of an initial model that was uploaded before."""
 
-    spec: dict[str, Any] = Field(
+    spec: Plain = Field(
         examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}]
     )
     start_model: str | None = None
@@ -230,7 +258,7 @@ class Enrolment(BaseModel):
 
     token: str = Field(examples=["sht_…"])
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["hospital-a"])
-    info: dict[str, Any] = Field(default_factory=dict)
+    info: Info = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
 
 
@@ -245,7 +273,7 @@ class Enrolled(BaseModel):
 class Hello(BaseModel):
     """A node whose process has started."""
 
-    info: dict[str, Any] = Field(default_factory=dict)
+    info: Info = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
 
 

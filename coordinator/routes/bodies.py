@@ -27,6 +27,7 @@ PIECE_BYTES = 512 * 1024
 """Read and sent at once: large enough to be fast, small enough for a thousand downloads."""
 
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hexadecimal")]
+VersionNumber = Annotated[int, Path(ge=0, lt=2**63, description="0: the initial model")]
 SAFETENSORS = "application/vnd.safetensors"
 UPLOAD: dict[str, Any] = {
     "requestBody": {"required": True, "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
@@ -190,7 +191,7 @@ def _file(bodies: FileBodies, request: Request, ref: Ref) -> Response:
 
 
 @router.get("/jobs/{job}/models/{number}", tags=["jobs"], responses=DOWNLOAD, response_class=Response)
-async def model(job: str, number: int, request: Request, _: Reader, coordinator: Coord) -> Response:
+async def model(job: str, number: VersionNumber, request: Request, _: Reader, coordinator: Coord) -> Response:
     """The model of a version, as a safetensors file."""
     coordinator.record(job)
     row = await coordinator.version_row(job, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -20,7 +21,7 @@ from shoal.spec import job_schema, parse_job
 router = APIRouter(tags=["jobs"])
 
 Limit = Annotated[int, Query(ge=1, le=5000)]
-After = Annotated[int, Query(ge=-1, description="only what is newer than this")]
+After = Annotated[int, Query(ge=-1, lt=2**63, description="only what is newer than this")]
 
 
 async def _job(coordinator: Coordinator, name: str) -> views.Job:
@@ -46,7 +47,7 @@ async def create(body: views.NewJob, response: Response, _: Operator, coordinato
 
 
 def _start_model(coordinator: Coordinator, digest: str) -> Ref:
-    size = coordinator.starts.size(digest) if len(digest) == 64 and digest.isalnum() else None
+    size = coordinator.starts.size(digest) if re.fullmatch("[0-9a-f]{64}", digest) else None
     if size is None:
         raise InvalidJob("start_model names no uploaded body", hint="PUT /api/v1/bodies/{sha256} first")
     ref = Ref(digest, size)

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy import select
 
@@ -26,13 +26,18 @@ REPLAY_MAX = 5000
 RETRY_MS = 1000
 
 
+def _known(coordinator: Coord, job: Annotated[str | None, Query(description="only this job")] = None) -> str | None:
+    """A job that is here: asked before the stream begins, when an answer of 404 is still possible."""
+    return coordinator.record(job).spec.name if job is not None else None
+
+
 @router.get("/stream", response_class=EventSourceResponse)
 async def stream(
     request: Request,
     _: Reader,
     coordinator: Coord,
-    job: Annotated[str | None, Query(description="only this job")] = None,
-    last_event_id: Annotated[int | None, Header()] = None,
+    job: Annotated[str | None, Depends(_known)],
+    last_event_id: Annotated[int | None, Header(ge=0, lt=2**63)] = None,
 ) -> AsyncIterable[ServerSentEvent]:
     """What happens, as it happens: note, version, metrics, job, nodes, traffic. Notes, versions and metrics have ids;
     a stream that is opened with `Last-Event-ID` begins with what was missed."""

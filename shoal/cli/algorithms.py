@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def algorithms(
-    name: Annotated[str, typer.Argument(help="show only this one", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="show only this one", show_default=False)] = "",
 ) -> None:
     """List the algorithms and schedules that a job file may name, with their fields and defaults."""
     from shoal.core.errors import ShoalError

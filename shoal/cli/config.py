@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.output import out
-from shoal.cli.text import table
+from shoal.cli.text import safe, table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,12 +41,12 @@ def show(
     columns = ("setting", "value", *(["from"] if origin else []))
     rows = table(*columns)
     for one in found:
-        rows.add_row(f"{one.section}.{one.key}", shown(one), *([one.source] if origin else []))
+        rows.add_row(f"{one.section}.{one.key}", shown(one), *([safe(one.source)] if origin else []))
     settings = [
         {"section": one.section, "key": one.key, "value": shown(one, plain=True), "source": one.source} for one in found
     ]
     data: dict[str, Any] = {"file": str(path) if path else None, "settings": settings}
-    out.answer(data, f"[dim]file: {path or 'none (shoal.toml here, or --config FILE)'}[/]", rows)
+    out.answer(data, f"[dim]file: {safe(path or 'none (shoal.toml here, or --config FILE)')}[/]", rows)
 
 
 def sections() -> dict[str, type[BaseModel]]:
@@ -68,7 +68,6 @@ def every_setting() -> list[Origin]:
 def shown(one: Origin, *, plain: bool = False) -> Any:
     """A value as it may be seen: secrets are not."""
     from pydantic import SecretStr
-    from rich.markup import escape
 
     value = one.value.get_secret_value() if isinstance(one.value, SecretStr) else one.value
     if value and isinstance(value, str) and any(word in one.key for word in _SECRET):
@@ -78,4 +77,4 @@ def shown(one: Origin, *, plain: bool = False) -> Any:
         value = f"{scheme}://********@{rest.rpartition('@')[2]}"
     if plain:
         return value
-    return "[dim]–[/]" if value in (None, "") else escape(str(value))
+    return "[dim]–[/]" if value in (None, "") else safe(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.output import log_level, out
-from shoal.cli.text import pairs
+from shoal.cli.text import pairs, safe
 from shoal.core.errors import ShoalError
 
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
@@ -42,6 +42,8 @@ def coordinator(
     ] = None,
 ) -> int:
     """Start a coordinator, and serve until Ctrl-C.
+
+    Example: shoal coordinator --host 0.0.0.0 --data /srv/shoal --set models_kept=100
 
     The first start makes an operator token in DATA/operator.token. Ctrl-C ends gracefully: nothing is lost, at whatever
     moment; a second Ctrl-C ends at once.
@@ -96,8 +98,8 @@ def announce(settings: Settings, address: str, secret: Path) -> None:
             ("elsewhere", f"{address.replace('127.0.0.1', socket.gethostname())}  [dim](if that name is known)[/]")
         )
     rows += [
-        ("data", str(settings.data.absolute())),
-        ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={secret}"),
+        ("data", safe(settings.data.absolute())),
+        ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={safe(secret)}"),
         ("nodes", f"shoal token create --url {address}  [dim](then shoal join on each machine)[/]"),
     ]
     out.notice(pairs(rows))

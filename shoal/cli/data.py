@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.output import out
-from shoal.cli.text import size, table
+from shoal.cli.text import safe, size, table
 
 app = typer.Typer(help="Data sets: list, get.")
 
@@ -34,14 +34,14 @@ def list_data() -> None:
         here = all((folder / part.name).is_file() for part in one.parts)
         nbytes = sum(part.nbytes for part in one.parts)
         found.append({"name": name, "title": one.title, "licence": one.licence, "bytes": nbytes, "here": here})
-        rows.add_row(name, one.title, one.licence, size(nbytes), str(folder) if here else "[dim]no[/]")
+        rows.add_row(name, one.title, one.licence, size(nbytes), safe(folder) if here else "[dim]no[/]")
     embedded = 'Digits (scikit-learn\'s, 1,797 of them) need no download: learner = "shoal.learn.digits:learner"'
     out.answer({"cache": cache, "data_sets": found}, rows, f"[dim]{embedded}[/]")
 
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or fashion-mnist", show_default=False)],
     source: Annotated[
         Path | None,
         typer.Option("--from", help="folder that has the files, where there is no internet", show_default=False),
@@ -59,7 +59,7 @@ def get(
                 done, f"{file} {size(done)}" + (f" of {size(total)}" if total else "")
             ),
         )
-    out.answer({"name": name, "folder": folder}, f"{name}: {folder}")
+    out.answer({"name": name, "folder": folder}, f"{name}: {safe(folder)}")
 
 
 def cache_folder() -> Path:

@@ -16,9 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
+from shoal import __version__
 from shoal.cli.output import out
 from shoal.cli.program import FAILED, OK
-from shoal.cli.text import seconds, size, state, table
+from shoal.cli.text import safe, seconds, size, state, table
 from shoal.core.errors import NotAllowed, ShoalError
 
 PYTHON_OLDEST = (3, 11)
@@ -54,7 +55,7 @@ def doctor() -> int:
                 checks.append(Check(check.__name__.replace("_", " "), "fail", error.message, error.hint))
     rows = table("", "check", "found", "what to do")
     for one in checks:
-        rows.add_row(state(one.state), one.name, one.found, one.fix)
+        rows.add_row(state(one.state), one.name, safe(one.found), safe(one.fix))
     bad = sum(one.state == "fail" for one in checks)
     verdict = f"[bold red]{bad} of {len(checks)} checks failed[/]" if bad else "[bold green]shoal can run here[/]"
     out.answer({"healthy": not bad, "checks": checks}, rows, verdict)
@@ -66,7 +67,7 @@ def python() -> list[Check]:
     found = f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"
     fine = sys.version_info[:2] >= PYTHON_OLDEST
     return [
-        Check("shoal", "ok", version("shoal") if _installed("shoal") else "not installed, run from its folder"),
+        Check("shoal", "ok", __version__ + ("" if _installed("shoal") else ", run from its folder, not installed")),
         Check("python", "ok" if fine else "fail", found, "" if fine else "install Python 3.11 or newer"),
     ]
 

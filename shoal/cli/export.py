@@ -13,7 +13,7 @@ import typer
 
 from shoal.cli.options import Job, Token, Url
 from shoal.cli.output import out
-from shoal.cli.text import size
+from shoal.cli.text import safe, size
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def export(
 ) -> None:
     """Download a job's model (safetensors, its SHA-256 checked), or its metrics.
 
+    Example: shoal export digits --version best -o digits.safetensors
+
     With --metrics only the metrics are written, unless -o is given too.
     """
     from shoal.cli.api import connect, segment
@@ -53,13 +55,15 @@ def export(
             rows = api.get(f"/jobs/{segment(job)}/versions", points=0)["versions"]
             write_metrics(metrics, rows)
             data["metrics"] = {"path": metrics, "versions": len(rows)}
-            lines.append(f"{metrics}: {len(rows)} versions")
+            lines.append(f"{safe(metrics)}: {len(rows)} versions")
         if metrics is None or output is not None:
             number = resolve(api, job, version)
             path = output or Path(f"{job}-{number}.safetensors")
             _vacant(path, force)
             data["model"] = {"path": path, "version": number, **download(api, job, number, path)}
-            lines.append(f"{path}: version {number}, {size(data['model']['bytes'])}, sha256 {data['model']['sha256']}")
+            lines.append(
+                f"{safe(path)}: version {number}, {size(data['model']['bytes'])}, sha256 {data['model']['sha256']}"
+            )
     out.answer(data, *lines)
 
 

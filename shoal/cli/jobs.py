@@ -8,7 +8,7 @@ import typer
 
 from shoal.cli.options import Job, Token, Url, Why
 from shoal.cli.output import out
-from shoal.cli.text import number, pairs, percent, seconds, size, state, table
+from shoal.cli.text import number, pairs, percent, safe, seconds, size, state, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,19 +81,24 @@ def show(
 
 def summary(job: dict[str, Any]) -> Table:
     """A job in a few lines."""
-    rows = [("job", job["name"] + (f": {job['title']}" if job.get("title") else ""))]
-    rows += [("state", state(job["state"]) + (f" [dim]({job['state_why']})[/]" if job.get("state_why") else ""))]
+    rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] else ""))]
+    rows += [("state", state(job["state"]) + (f" [dim]({safe(reason(job))})[/]" if reason(job) else ""))]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", f"{job['version']} of {job['versions']}{left}")]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
     for name, value in sorted(job["metrics"].items()):
-        rows.append((name, percent(value) if name.endswith("accuracy") else number(value)))
+        rows.append((safe(name), percent(value) if name.endswith("accuracy") else number(value)))
     if job["best"] is not None:
         rows.append(("best", f"{percent(job['best']['accuracy'])} at version {job['best']['version']}"))
     if job.get("model"):
         rows.append(("model", f"{job['model']['parameters']:,} parameters, {size(job['model']['bytes'])}"))
     rows.append(("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
     return pairs(rows)
+
+
+def reason(job: dict[str, Any]) -> str:
+    """Why a job is in its state, without saying the state again."""
+    return str(job["state_why"] or "").removeprefix(job["state"]).removeprefix(": ")
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
@@ -118,11 +123,9 @@ _NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")
 
 def note_table(notes: list[dict[str, Any]]) -> Table:
     """What happened, oldest first."""
-    from rich.markup import escape
-
     rows = table("at", "version", "kind", "what", right=["version"])
     for note in notes:
-        rows.add_row(note["at"][11:19], str(note["version"]), note["kind"], escape(note["text"]))
+        rows.add_row(note["at"][11:19], str(note["version"]), note["kind"], safe(note["text"]))
     return rows
 
 

@@ -15,7 +15,8 @@ from shoal.cli.values import assignments
 
 def join(
     url: Annotated[
-        str | None, typer.Argument(help="address of the coordinator; else SHOAL_EDGE__URL", show_default=False)
+        str | None,
+        typer.Argument(metavar="URL", help="address of the coordinator; else SHOAL_EDGE__URL", show_default=False),
     ] = None,
     *,
     learner: Annotated[
@@ -43,6 +44,8 @@ def join(
     ] = None,
 ) -> int:
     """Train on this machine's data for a coordinator, until its jobs have ended or Ctrl-C.
+
+    Example: shoal join http://host:8080 --token sht_… --learner mine.py:learner --option part=0
 
     Data and code stay here; models and updates travel. Ctrl-C once hands the work back and leaves, twice ends at once.
     """

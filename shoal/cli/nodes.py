@@ -9,7 +9,7 @@ import typer
 
 from shoal.cli.options import Token, Url, Yes
 from shoal.cli.output import out
-from shoal.cli.text import seconds, state, table
+from shoal.cli.text import safe, seconds, state, table
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(help="Edge clients that a coordinator knows: list, remove.")
@@ -32,7 +32,7 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
     rows = table("node", "state", "jobs", "heard of", "device", "shoal", "torch", "python", "platform")
     for node in found:
         info = node.get("info") or {}
-        about = [str(info.get(name, "")) for name in ("device", "shoal", "torch", "python", "platform")]
+        about = [safe(info.get(name, "")) for name in ("device", "shoal", "torch", "python", "platform")]
         heard = seconds(node["last_seen_s"]) + " ago"
         rows.add_row(node["name"], state(node["state"]), ", ".join(node["jobs"]), heard, *about)
     hint = "no nodes yet: [bold]shoal token create[/] makes a token, [bold]shoal join[/] uses it on another machine"
@@ -41,7 +41,7 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
 
 @app.command("remove")
 def remove(
-    node: Annotated[str, typer.Argument(help="name of the node", show_default=False)],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="name of the node", show_default=False)],
     yes: Yes = False,
     url: Url = None,
     token: Token = None,

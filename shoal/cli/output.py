@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shoal.cli.text import safe
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -68,11 +70,11 @@ class Output:
     def detail(self, text: str) -> None:
         """Say something that only --verbose wants to hear."""
         if self.flags.verbose:
-            self.console("stderr").print(text, style="dim", soft_wrap=True, markup=False)
+            self.console("stderr").print(safe(text), style="dim", soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Say that something is not as it should be, though the command goes on."""
-        self.console("stderr").print(f"[yellow]warning:[/] {_escape(text)}", soft_wrap=True)
+        self.console("stderr").print(f"[yellow]warning:[/] {safe(text)}", soft_wrap=True)
 
     def answer(self, data: Mapping[str, Any], *shown: RenderableType) -> None:
         """The command's result: `data` for programs, `shown` for people."""
@@ -90,9 +92,9 @@ class Output:
         console = self.console("stderr")
         if usage:
             console.print(usage, style="dim", markup=False, soft_wrap=True)
-        console.print(f"[bold red]error:[/] {_escape(message)}", soft_wrap=True)
+        console.print(f"[bold red]error:[/] {safe(message)}", soft_wrap=True)
         if hint:
-            console.print(f"[bold]hint:[/] {_escape(hint)}", soft_wrap=True)
+            console.print(f"[bold]hint:[/] {safe(hint)}", soft_wrap=True)
 
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
@@ -106,7 +108,11 @@ class Output:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
-        columns = (SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(bar_width=24))
+        columns = (
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description}"),
+            BarColumn(24, complete_style="cyan", finished_style="green", pulse_style="cyan"),
+        )
         bar = Progress(*columns, TextColumn("{task.fields[text]}"), TimeElapsedColumn(), console=console)
         task = bar.add_task(what, total=total, text="")
         line = Text(style="dim", no_wrap=True, overflow="ellipsis")
@@ -127,15 +133,9 @@ class Advance(Protocol):
     def __call__(self, done: float, text: str = "", below: str = "") -> None: ...
 
 
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
 def _envelope(status: str, **content: Any) -> None:
     body = {"schema_version": SCHEMA_VERSION, "status": status, **content}
-    sys.stdout.write(json.dumps(plain(body), allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(plain(body), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.jobs import node_table, summary
+from shoal.cli.jobs import node_table, reason, summary
 from shoal.cli.options import JobFile, Token, Url
 from shoal.cli.output import Advance, out
 from shoal.cli.text import size
@@ -38,6 +38,8 @@ def run(
     token: Token = None,
 ) -> None:
     """Submit a job to a coordinator and watch it: rounds, accuracy, bytes, decisions.
+
+    Example: shoal run digits.toml --set algorithm.lr=0.05 --name digits-slow
 
     Ends with 1 if the job failed or was stopped. Ctrl-C stops watching; the job goes on.
     """
@@ -72,7 +74,7 @@ def report(job: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
     if not out.flags.json:
         out.answer({}, summary(job), node_table(nodes))
     raise ShoalError(
-        f"{job['name']} is {job['state']}: {job['state_why']}",
+        f"{job['name']} is {job['state']}: {reason(job)}",
         code=f"job.{job['state']}",
         hint=f"shoal jobs show {job['name']} --notes 50",
     )

@@ -64,6 +64,8 @@ def simulate(
 ) -> None:
     """Run a job without a network: the real coordinator, clients and learners, on a virtual clock.
 
+    Example: shoal simulate digits.toml --nodes 10 --faults loss=0.1 --faults hub_crashes=2
+
     The job's learner is made once per node, with the options part=0, 1, … and parts=NODES where it takes them.
     """
     from shoal.cli.data import share_cache
@@ -78,17 +80,14 @@ def simulate(
     count = nodes or int(spec.schedule.get("min_nodes", 0)) or NODES
     learners = load(learner or spec.learner, spec.options, count)
     with out.progress(spec.name, 1.0) as advance:
-        result = run(
-            spec,
-            learners,
-            faults=faults,
-            seed=seed,
-            progress=lambda share, text: advance(share, f"{round(share * spec.rounds)}/{spec.rounds}", text),
-        )
-    held_out = measured(spec, result)
+
+        def tell(share: float, text: str) -> None:
+            advance(share, f"{round(share * spec.rounds)}/{spec.rounds}", text)
+
+        result = run(spec, learners, faults=faults, seed=seed, progress=tell)
     if output is not None:
         save(result, output)
-    report(result, held_out, time.monotonic() - started)
+    report(result, measured(spec, result), time.monotonic() - started)
 
 
 def faults_of(given: Sequence[str] | None) -> Faults | None:

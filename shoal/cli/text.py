@@ -27,6 +27,13 @@ STATE_STYLES = {
 }
 
 
+def safe(text: object) -> str:
+    """Text from elsewhere: nothing in it is a style, nothing in it commands the terminal."""
+    from rich.markup import escape
+
+    return escape("".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in str(text)))
+
+
 def size(nbytes: float | None) -> str:
     """Bytes in the unit that leaves few digits: 19.3 kB."""
     if nbytes is None:

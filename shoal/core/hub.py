@@ -186,8 +186,8 @@ class Hub:
             ack = Ack(event.order, True)
         except (InvalidPayload, Refused) as refusal:
             effects = [Note("refusal", f"{event.node}: {refusal.message}", self.version, event.node)]
+            effects += self._count_failure(member)
             ack = Ack(event.order, False, refusal.message)
-            self._count_failure(member)
         else:
             member.failures = 0
         member.answer(ack)
@@ -251,18 +251,19 @@ class Hub:
             return [Send(event.node, Ack(event.order, False, "nothing of that kind stands"))]
         self.roster.welcome(event.node)
         ack = Ack(event.order, False, f"failure noted: {event.error}")
-        notes: list[Effect] = [Note("warning", f"{event.node} failed: {event.error}", self.version, event.node)]
-        if self._count_failure(member):
-            text = f"{event.node} failed {member.failures} times in a row and is not asked again until it restarts"
-            notes.append(Note("warning", text, self.version, event.node))
+        note = Note("warning", f"{event.node} failed: {event.error}", self.version, event.node)
+        notes = self._count_failure(member)
         member.answer(ack)
-        return [*notes, Send(event.node, ack)]
+        return [note, *notes, Send(event.node, ack)]
 
-    def _count_failure(self, member: Member) -> bool:
-        """Note a failed order; True when the node has failed too often to be asked again."""
+    def _count_failure(self, member: Member) -> list[Effect]:
+        """Remember a failed order; say so when the node has failed too often to be asked again."""
         member.failures += 1
         self.failed.add(member.node)
-        return member.suspended
+        if not member.suspended:
+            return []
+        text = f"{member.node} failed {member.failures} times in a row and is not asked again until it restarts"
+        return [Note("warning", text, self.version, member.node)]
 
     def _leave(self, event: Leave, now: float) -> list[Effect]:
         member = self.roster.get(event.node)

@@ -58,7 +58,7 @@ def _gunzipped(chunks: Iterator[bytes], name: str, bytes_max: int) -> Iterator[b
     try:
         while head:
             yield gzip.decompress(head, bytes_max + 1)  # bounded: a small file can unpack into gigabytes
-            head = gzip.unconsumed_tail or (b"" if gzip.eof else next(chunks, b""))
+            head = b"" if gzip.eof else next(chunks, b"")
     except zlib.error as error:
         raise _broken(name, f"is a damaged gzip file ({error})") from error
     if not gzip.eof:

@@ -314,3 +314,36 @@ def test_nodes_of_a_job_are_shown_whole() -> None:
     from shoal.cli.jobs import node_table
 
     assert node_table([a_node(seconds=None, weight=None)]).row_count == 1
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m[bold red]x[/] [link=http://evil]y[/link]"
+
+
+@pytest.mark.parametrize("command", ["nodes list", "jobs list", "jobs show digits"])
+def test_nothing_that_a_node_says_commands_the_terminal(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, command: str
+) -> None:
+    """What nodes and job files say of themselves reaches an operator's terminal as text."""
+    node_answers(fake, place)
+    fake.answers["GET /nodes"]["nodes"][0]["info"] = {"device": HOSTILE, "platform": HOSTILE}  # type: ignore[index, call-overload]
+    nodes = fake.answers["GET /nodes"]
+    job_answers(fake, place)
+    fake.answers["GET /nodes"] = nodes
+    fake.answers["GET /jobs/digits"] = a_job(title=HOSTILE, state_why=HOSTILE)
+    fake.answers["GET /jobs/digits/notes"] = {"notes": [a_note(1, text=HOSTILE)]}
+    result = shoal(*command.split(), env=at(fake) | {"FORCE_COLOR": "1", "COLUMNS": "300"})
+    assert result.exit_code == 0, result.output
+    assert "\x1b]" not in result.output
+    assert "\x1b[2J" not in result.output
+    assert "\x9b" not in result.output
+    if command != "jobs list":
+        assert "[bold red]x" in result.output
+    assert "\x9b" not in shoal(*command.split(), "--json", env=at(fake)).output
+
+
+def test_errors_of_a_server_are_text_too(shoal: Shoal, fake: FakeCoordinator) -> None:
+    fake.answers["GET /jobs"] = Problem(409, "x", HOSTILE, HOSTILE)
+    result = shoal("jobs", "list", env=at(fake))
+    assert result.exit_code == 1
+    assert "\x1b" not in result.output
+    assert "[link=http://evil]y[/link]" in result.stderr

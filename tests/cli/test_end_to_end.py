@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,30 @@ def coordinator(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subpro
     running.communicate()
 
 
-def test_from_an_empty_folder_to_a_model(place: Path, coordinator: subprocess.Popen[str]) -> None:
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start commands that are ended with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: object) -> subprocess.Popen[str]:
+        started.append(process(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_from_an_empty_folder_to_a_model(
+    place: Path, coordinator: subprocess.Popen[str], start: Callable[..., subprocess.Popen[str]]
+) -> None:
     (place / "toy.py").write_text(TOY)
     (place / "job.toml").write_text(JOB.replace("min_nodes = 3", "min_nodes = 1"))
     assert shoal("jobs", "list") == {"jobs": []}
     use = shoal("token", "create", "--name", "a")["use"].replace("FILE.py:learner", "toy.py:learner").split()
     assert use[:2] == ["shoal", "join"]
-    node = process(*use[1:], "--state", "state", stderr=subprocess.DEVNULL)
+    node = start(*use[1:], "--state", "state")
     done = shoal("run", "job.toml")
     assert (done["job"]["state"], done["nodes"][0]["name"]) == ("done", "a")
     assert done["nodes"][0]["up_bytes"] > 0
@@ -73,12 +90,11 @@ def test_from_an_empty_folder_to_a_model(place: Path, coordinator: subprocess.Po
     waiting = shoal("run", "job.toml", "--name", "third", "--detach", "--set", "schedule.min_nodes=9")
     assert waiting["job"]["state"] == "waiting"
     assert shoal("jobs", "stop", "third")["job"]["state"] == "stopped"
-    assert shoal("jobs", "show", "third")["job"]["state_why"] == "stopped by an operator"
+    assert "by an operator" in shoal("jobs", "show", "third")["job"]["state_why"]
     assert shoal("doctor")["healthy"]
 
     shoal("nodes", "remove", "a", "--yes")
-    node.communicate(timeout=60)
-    assert node.returncode == 3  # its credential is revoked
+    assert node.wait(60) == 3  # its credential is revoked
     code, said = ended(coordinator, signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
@@ -89,7 +105,7 @@ def test_twice_at_the_same_port(place: Path, coordinator: subprocess.Popen[str])
     port = re.search(r"\d+$", coordinator.args[-1])  # type: ignore[index]
     assert port
     second = process("coordinator", "--port", port[0], "--data", "other")
-    output, said = second.communicate(timeout=60)
+    _, said = second.communicate(timeout=60)
     assert second.returncode == 1
     assert "--port" in said
     assert not (place / "other").exists()

@@ -115,7 +115,7 @@ def test_every_command_has_help(shoal: Shoal, command: str) -> None:
     [
         ("jbos", "Did you mean 'jobs'"),
         ("jobs shwo x", "Did you mean 'show'"),
-        ("run", "file"),
+        ("run", "JOB.toml"),
         ("run a.toml --wathc", "--watch"),
         ("demo --rounds many", "rounds"),
         ("demo --rounds 0", "rounds"),

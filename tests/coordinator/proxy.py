@@ -1,4 +1,4 @@
-"""A TCP proxy that reads along: it counts the bytes of both directions and loses the answers that it is told to lose."""
+"""A TCP proxy that reads along: it counts the bytes of both directions, and loses the answers that it should lose."""
 
 from __future__ import annotations
 
@@ -82,17 +82,20 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         """One connection: request, answer, request, answer…"""
         place = urlsplit(self.where())
-        with client, contextlib.suppress(OSError, _Ended):
-            with socket.create_connection((place.hostname, place.port), 30) as server:
-                with self._lock:
-                    self._open |= {client, server}
-                try:
-                    ours, theirs = _Stream(client), _Stream(server)
-                    while self._exchange(ours, theirs):
-                        continue
-                finally:
-                    with self._lock:
-                        self._open -= {client, server}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(client)
+            stack.enter_context(contextlib.suppress(OSError, _Ended))
+            server = stack.enter_context(socket.create_connection((place.hostname or "", place.port or 0), 30))
+            with self._lock:
+                self._open |= {client, server}
+            stack.callback(self._forget, client, server)
+            ours, theirs = _Stream(client), _Stream(server)
+            while self._exchange(ours, theirs):
+                continue
+
+    def _forget(self, *ended: socket.socket) -> None:
+        with self._lock:
+            self._open -= set(ended)
 
     def _exchange(self, client: _Stream, server: _Stream) -> bool:
         """One request and its answer; False when the connection ends with it."""

@@ -1,4 +1,4 @@
-"""Bodies that may not be stored, in one piece or resumed: refused with cause and remedy, and nothing is left of them."""
+"""Bodies that may not be stored, whole or resumed: refused with cause and remedy, and nothing is left of them."""
 
 from __future__ import annotations
 
@@ -214,6 +214,7 @@ def test_an_evaluation_carries_no_body(coordinator: Inside) -> None:
             assert node.report("small", made.orders[name]).counted
         made.orders["n0"], _ = order_of(made.nodes[0], "small")
         assert made.orders["n0"].kind == "evaluate"
+        until("the version", lambda: len(coordinator.rows("SELECT 1 FROM versions")) == 2)
         before = until("all that was reported to be written", lambda: same(made.picture(), made.picture()))
         problem(put(made, save({"w": initial(10)})), 422, "payload.unwanted")
         problem(made.report(initial(10), weight=0.0), 422, "payload.unwanted")

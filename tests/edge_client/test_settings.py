@@ -92,3 +92,11 @@ def test_a_node_tells_about_itself_without_loading_torch() -> None:
     assert said.strip() == f"{info('cpu')} False"
     assert info("cpu")["shoal"] == __version__
     assert set(info("cpu")) == {"platform", "python", "torch", "device", "shoal"}
+
+
+def test_every_setting_is_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "edge_client.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(" `"): line for line in text.splitlines() if line.startswith("| `")}
+    for name, field in EdgeSettings.model_fields.items():
+        assert name in rows, f"docs/edge_client.md lacks {name}"
+        assert field.description in rows[name].replace("\\|", "|")

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -221,6 +222,23 @@ def test_other_bytes_are_no_idx(raw: bytes) -> None:
         assert idx_bytes(idx.array_of(raw, "x")) == raw
 
 
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "does not start"),
+        (b"\0\0\x09\1\0\0\0\0", "does not start"),
+        (b"\0\0\x08\0", "claims 0 dimensions"),
+        (b"\0\0\x08\5" + bytes(20), "claims 5 dimensions"),
+        (b"\0\0\x08\2\0\0\0\1", "claims 2 dimensions in 8 bytes"),
+        (b"\0\0\x08\1\0\0\0\3ab", r"claims the shape \[3\] and holds 2 bytes"),
+        (b"\0\0\x08\2\xff\xff\xff\xff\xff\xff\xff\xff", r"claims the shape \[4294967295, 4294967295\]"),
+    ],
+)
+def test_what_is_wrong_with_an_idx_file_is_told(raw: bytes, said: str) -> None:
+    with pytest.raises(InvalidPayload, match=said):
+        idx.array_of(raw, "x")
+
+
 @pytest.mark.parametrize("piece", [1, 7, 100_000])
 @pytest.mark.parametrize("pack", [gzip.compress, bytes])
 def test_unpacking_in_any_pieces(pack, piece: int) -> None:
@@ -236,8 +254,12 @@ def test_a_bomb_is_stopped_early() -> None:
     """A small file that unpacks to a gigabyte costs no more than it may hold."""
     bomb = gzip.compress(b"\0" * (1 << 26))
     bomb_chunks = iter([bomb] + [b"never read"] * 3)
+    tracemalloc.start()
     with pytest.raises(InvalidPayload, match="longer than"):
         idx.unpacked(bomb_chunks, "x", 1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
     assert len(list(bomb_chunks)) == 3
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.errors import InvalidJob, LearnerFailed, NotAllowed
 from shoal.learn import TorchLearner, load_learner
 from shoal.learn.loading import is_learner
 from tests.house.sources import ROOT
@@ -149,6 +149,12 @@ def test_a_factory_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
         tmp_path, "from shoal.core.errors import InvalidJob\ndef learner(): raise InvalidJob('no')\n", "own.py"
     )
     with pytest.raises(InvalidJob, match="no"):
+        load_learner(path)
+
+
+def test_an_error_that_explains_itself_passes_as_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path, "from shoal.core.errors import NotAllowed\nraise NotAllowed('ask for a token')\n")
+    with pytest.raises(NotAllowed, match=r"^ask for a token$"):
         load_learner(path)
 
 

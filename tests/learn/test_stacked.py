@@ -25,6 +25,7 @@ def equal_parts(count: int = 3, model=models.mlp, **more) -> list[TorchLearner]:
 def test_together_is_alone(model, epochs: float, steps: int, batch_size: int) -> None:
     learners = equal_parts(model=model)
     base = learners[0].init(0)
+    learners[0].init(9)
     budgets = [Budget(epochs, steps, batch_size, 0.05, seed=seed) for seed in (5, 6, 2**60)]
     together = train_stacked(learners, base, budgets)
     for learner, budget, (done, tree) in zip(learners, budgets, together, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice, pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -96,7 +97,7 @@ def test_it_gives_up_in_the_end() -> None:
 
 def test_a_stream_that_always_ends_at_once_is_not_hammered(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(sse.time, "sleep", pauses.append)
+    monkeypatch.setattr(sse, "time", SimpleNamespace(sleep=pauses.append))
     patience = Backoff(first_s=1.0, most_s=30.0, give_up_s=0.2)
 
     def answer(one: Asked) -> Said:
@@ -104,4 +105,5 @@ def test_a_stream_that_always_ends_at_once_is_not_hammered(monkeypatch: pytest.M
 
     with answering(answer) as url, Link(url) as link, pytest.raises(Unreachable):
         next(events(link, "/stream", backoff=patience))
+    assert len(pauses) == 7
     assert max(pauses) > 1.0

@@ -1,0 +1,61 @@
+"""HTTP by hand, for what no client library would send."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+PATIENCE_S = 30.0
+
+
+@contextlib.contextmanager
+def connected(url: str) -> Iterator[socket.socket]:
+    """A connection to the coordinator there."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname or "", place.port or 0), PATIENCE_S) as raw:
+        yield raw
+
+
+def head(method: str, path: str, **headers: object) -> bytes:
+    """A request's head. Underscores in names become hyphens."""
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: test", *lines, "", ""]).encode()
+
+
+def answer(raw: socket.socket) -> bytes:
+    """Everything that comes until the other side closes; what came so far where it breaks the connection off."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := raw.recv(1 << 16):
+            found += piece
+    return found
+
+
+def pour(raw: socket.socket, nbytes: int) -> int:
+    """Send so many zeros, or as many as the other side takes; how many that were."""
+    zeros, sent = bytes(1 << 20), 0
+    with contextlib.suppress(ConnectionError):
+        while sent < nbytes:
+            sent += raw.send(zeros[: nbytes - sent])
+    return sent
+
+
+def closed_after(raw: socket.socket, trickle: bytes = b"", every_s: float = 0.1) -> float:
+    """Send a byte at a time; seconds until the other side has had enough."""
+    started, place = time.monotonic(), 0
+    raw.settimeout(every_s)
+    while time.monotonic() - started < PATIENCE_S:
+        try:
+            if place < len(trickle):
+                raw.sendall(trickle[place : place + 1])
+                place += 1
+            if not raw.recv(1 << 16):
+                return time.monotonic() - started
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return time.monotonic() - started
+    raise AssertionError(f"still open after {PATIENCE_S:g} s")

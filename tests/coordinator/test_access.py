@@ -1,0 +1,320 @@
+"""Who may do what: every route of the API times every kind of asker. What no list allows is denied."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from coordinator.app import create_app
+from tests.coordinator.node import body, displacement, initial
+from tests.coordinator.server import FAST, OPERATOR, Inside, inside, until
+from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
+
+Roles = dict[str, dict[str, str]]
+
+OPEN = {
+    "GET /healthz",
+    "GET /readyz",
+    "GET /api/v1/version",
+    "GET /api/v1/schemas/job.json",
+    "POST /api/v1/enrol",
+    "GET /api/v1/session",
+    "POST /api/v1/session",
+    "DELETE /api/v1/session",
+}
+READ = {
+    "GET /metrics",
+    "GET /api/v1/jobs",
+    "GET /api/v1/jobs/{job}",
+    "GET /api/v1/jobs/{job}/versions",
+    "GET /api/v1/jobs/{job}/notes",
+    "GET /api/v1/jobs/{job}/nodes",
+    "GET /api/v1/jobs/{job}/traffic",
+    "GET /api/v1/jobs/{job}/models/{number}",
+    "GET /api/v1/nodes",
+    "GET /api/v1/stream",
+}
+NODE = {
+    "POST /api/v1/hello",
+    "GET /api/v1/work",
+    "POST /api/v1/beat",
+    "POST /api/v1/leave",
+    "POST /api/v1/jobs/{job}/reports",
+    "POST /api/v1/jobs/{job}/failures",
+    "PUT /api/v1/jobs/{job}/bodies/{digest}",
+    "HEAD /api/v1/jobs/{job}/bodies/{digest}",
+}
+OPERATE = {
+    "POST /api/v1/jobs",
+    "POST /api/v1/jobs/{job}/pause",
+    "POST /api/v1/jobs/{job}/resume",
+    "POST /api/v1/jobs/{job}/stop",
+    "DELETE /api/v1/nodes/{node}",
+    "POST /api/v1/tokens",
+    "PUT /api/v1/bodies/{digest}",
+}
+BODIES = "GET /api/v1/jobs/{job}/bodies/{digest}"
+"""Readers get models; a node gets what its order names."""
+
+JSON: dict[str, Any] = {
+    "POST /api/v1/enrol": {"token": "sht_x", "name": "x"},
+    "POST /api/v1/session": {"token": "sho_x"},
+    "POST /api/v1/jobs": {"spec": {}},
+    "POST /api/v1/tokens": {"role": "viewer"},
+    "POST /api/v1/beat": {"job": "main", "order": "1.1", "progress": 0.5},
+}
+MAY: dict[str, set[str]] = {
+    "nobody": OPEN,
+    "a wrong token": OPEN,
+    "expired": OPEN,
+    "revoked": OPEN,
+    "node": OPEN | NODE | {BODIES},
+    "another node": OPEN | NODE,
+    "viewer": OPEN | READ | {BODIES},
+    "operator": OPEN | READ | OPERATE | {BODIES},
+}
+ALSO_WHERE_READING_IS_OPEN: dict[str, set[str]] = {
+    "nobody": READ | {BODIES},
+    "node": READ,
+    "another node": READ,
+}
+
+
+def operations(running: Inside) -> list[str]:
+    paths = create_app(running.coordinator).openapi()["paths"]
+    return sorted(f"{method.upper()} {path}" for path, methods in paths.items() for method in methods)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["reading open", "reading closed"])
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with inside(tmp_path_factory.mktemp("access") / "data", open_reading=request.param, poll_s_max=0.05) as running:
+        made = set_up(running)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def roles(stage: Stage) -> Roles:
+    """Headers of each kind of asker."""
+    running = stage.running
+    held = {node.node: {"Authorization": node.client.headers["Authorization"]} for node in stage.nodes}
+    revoked = by_hand(running, "revoked")
+    held["revoked"] = {"Authorization": revoked.client.headers["Authorization"]}
+    revoked.client.close()
+    assert running.request("DELETE", "/api/v1/nodes/revoked").status_code == 204
+
+    def person(role: str, ttl_s: float) -> dict[str, str]:
+        return {"Authorization": f"Bearer {running.post('/tokens', {'role': role, 'ttl_s': ttl_s})['token']}"}
+
+    expired, viewer, operator = person("operator", 0.05), person("viewer", 900), person("operator", 900)
+    time.sleep(0.1)
+    return {
+        "nobody": {},
+        "a wrong token": {"Authorization": "Bearer sho_wrong"},
+        "expired": expired,
+        "revoked": held["revoked"],
+        "node": held["n0"],
+        "another node": held["n2"],
+        "viewer": viewer,
+        "operator": operator,
+    }
+
+
+def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response:
+    """The request of an operation, as far as it may go without changing much."""
+    method, path = operation.split(" ")
+    digest = hashlib.sha256(body(initial(SIZE))).hexdigest()
+    path = path.format(job="main", digest=digest, number=0, node="nobody")
+    content = {"content": b""} if "bodies" in path or "reports" in path or "failures" in path else {}
+    if not content and method == "POST":
+        content = {"json": JSON.get(operation, {})}
+    with (
+        httpx.Client(timeout=20) as client,
+        client.stream(method, f"{stage.running.url}{path}", headers=headers, **content) as found,
+    ):
+        if found.headers.get("content-type", "").startswith("text/event-stream"):
+            return found  # it never ends
+        found.read()
+        return found
+
+
+def test_every_route_is_on_a_list(stage: Stage) -> None:
+    lists = [OPEN, READ, NODE, OPERATE, {BODIES}]
+    assert sorted(route for one in lists for route in one) == operations(stage.running)
+
+
+@pytest.mark.parametrize("role", MAY)
+def test_what_is_not_allowed_is_denied(stage: Stage, roles: Roles, role: str) -> None:
+    allowed = MAY[role] | (
+        ALSO_WHERE_READING_IS_OPEN.get(role, set()) if stage.running.settings.open_reading else set()
+    )
+    wrong = []
+    for operation in operations(stage.running):
+        if role in ("node", "another node") and operation == "POST /api/v1/leave":
+            continue  # it would take the stage apart
+        before = stage.picture()
+        found = ask(stage, operation, roles[role])
+        if (found.status_code in (401, 403)) == (operation in allowed - {"POST /api/v1/enrol", "POST /api/v1/session"}):
+            wrong.append(f"{role} {operation}: {found.status_code}")
+        if found.status_code in (401, 403):
+            if not operation.startswith("HEAD"):
+                assert found.json()["hint"]
+                assert found.json()["code"].partition(".")[0] in ("auth", "token")
+            assert (found.status_code == 401) == (found.headers.get("www-authenticate") == "Bearer")
+            assert stage.picture() == before, operation
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_node_gets_no_other_nodes_update(stage: Stage, roles: Roles) -> None:
+    data = body(displacement("n1", 0, SIZE))
+    digest = hashlib.sha256(data).hexdigest()
+    assert stage.send("n1", "PUT", f"/jobs/main/bodies/{digest}", content=data).status_code == 201
+    path = f"/api/v1/jobs/main/bodies/{digest}"
+    for role in ("nobody", "node", "another node", "viewer", "operator"):
+        found = stage.running.request("GET", path, headers={"Authorization": "", **roles[role]})
+        assert found.status_code in (401, 403, 404, 409), f"{role}: {found.status_code}"
+        assert data not in found.content
+
+
+def test_the_documentation_and_the_pages_are_open(stage: Stage) -> None:
+    for path in ("/docs", "/openapi.json", "/", "/jobs/main"):
+        assert stage.running.request("GET", path, headers={"Authorization": ""}).status_code == 200, path
+    assert stage.running.request("GET", "/api/v1/", headers={"Authorization": ""}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/assets/../../pyproject.toml", "/\x00"])
+def test_pages_are_no_way_out_of_their_folder(stage: Stage, path: str) -> None:
+    found = stage.running.request("GET", path, headers={"Authorization": ""})
+    assert b"root:" not in found.content
+    assert b"[project]" not in found.content
+    assert found.status_code < 500
+
+
+# Sessions
+
+
+@pytest.fixture
+def browser(coordinator: Inside) -> Iterator[httpx.Client]:
+    """Signed in as an operator."""
+    with httpx.Client(base_url=coordinator.url) as client:
+        assert client.post("/api/v1/session", json={"token": OPERATOR}).status_code == 204
+        yield client
+
+
+def test_a_cookie_is_out_of_reach_of_scripts_and_sites(coordinator: Inside) -> None:
+    with httpx.Client() as client:
+        found = client.post(f"{coordinator.url}/api/v1/session", json={"token": OPERATOR})
+    cookie = found.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert OPERATOR not in cookie
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "", None, "http://127.0.0.1:1"])
+@pytest.mark.parametrize("operation", ["POST /api/v1/tokens", "DELETE /api/v1/nodes/x", "DELETE /api/v1/session"])
+def test_another_sites_request_is_refused(browser: httpx.Client, origin: str | None, operation: str) -> None:
+    method, path = operation.split(" ")
+    headers = {} if origin is None else {"Origin": origin}
+    problem(browser.request(method, path, headers=headers, json={}), 403, "auth.forbidden")
+    assert browser.get("/api/v1/session").json() == {"role": "operator"}
+
+
+def test_our_own_pages_request_is_not(browser: httpx.Client, coordinator: Inside) -> None:
+    ours = {"Origin": coordinator.url}
+    assert browser.post("/api/v1/tokens", json={}, headers=ours).status_code == 201
+    assert browser.delete("/api/v1/session", headers=ours).status_code == 204
+    problem(browser.post("/api/v1/tokens", json={}, headers=ours), 401, "auth.missing")
+
+
+def test_a_viewer_who_signs_in_stays_a_viewer(coordinator: Inside) -> None:
+    token = coordinator.post("/tokens", {"role": "viewer"})["token"]
+    with httpx.Client(base_url=coordinator.url) as client:
+        assert client.post("/api/v1/session", json={"token": token}).status_code == 204
+        assert client.get("/api/v1/session").json() == {"role": "viewer"}
+        problem(client.post("/api/v1/tokens", json={}, headers={"Origin": coordinator.url}), 403, "auth.forbidden")
+
+
+def test_nodes_do_not_sign_in(coordinator: Inside) -> None:
+    node = by_hand(coordinator, "climber")
+    credential = node.client.headers["Authorization"].removeprefix("Bearer ")
+    node.client.close()
+    problem(coordinator.request("POST", "/api/v1/session", json={"token": credential}), 401, "auth.refused")
+
+
+def test_sessions_and_tokens_end(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with inside(tmp_path_factory.mktemp("short") / "data", session_ttl_s=0.2, open_reading=False) as running:
+        spent = running.token(ttl_s=0.01)
+        with httpx.Client(base_url=running.url) as client:
+            assert client.post("/api/v1/session", json={"token": OPERATOR}).status_code == 204
+            time.sleep(0.3)
+            client.cookies.jar.clear_expired_cookies()
+            assert client.get("/api/v1/session").json() == {"role": None}
+        wanted = {"token": spent, "name": "late"}
+        problem(
+            running.request("POST", "/api/v1/enrol", json=wanted, headers={"Authorization": ""}), 401, "token.invalid"
+        )
+
+
+def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("again") / "data"
+    with inside(folder, open_reading=False) as running:
+        viewer = running.post("/tokens", {"role": "viewer"})["token"]
+        node = by_hand(running, "keeps")
+        with httpx.Client() as client:
+            client.post(f"{running.url}/api/v1/session", json={"token": OPERATOR})
+            cookie = client.cookies["shoal_session"]
+    credential = node.client.headers["Authorization"]
+    node.client.close()
+    with inside(folder, open_reading=False) as running:
+        for headers in ({"Authorization": f"Bearer {viewer}"}, {"Cookie": f"shoal_session={cookie}"}):
+            with httpx.Client(headers=headers) as client:
+                assert client.get(f"{running.url}/api/v1/jobs").status_code == 200
+        answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": credential})
+        assert answer.status_code == 200
+        assert running.request("DELETE", "/api/v1/nodes/keeps").status_code == 204
+        answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": credential})
+        problem(answer, 401, "auth.refused")
+
+
+# Revocation
+
+
+def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with inside(tmp_path_factory.mktemp("out") / "data", poll_s_max=20) as running:
+        stage = set_up(running, schedule={"min_nodes": 2})
+        try:
+            answers: list[int] = []
+            order = stage.orders["n0"].id
+            params = {"wait_s": 20, "held": f"main:{order[0]}.{order[1]}"}
+            poll = threading.Thread(
+                target=lambda: answers.append(stage.send("n0", "GET", "/work", params=params).status_code)
+            )
+            poll.start()
+            until("the poll to be open", lambda: running.coordinator.presence._open["n0"])
+            assert running.request("DELETE", "/api/v1/nodes/n0").status_code == 204
+            running.loop.call_soon_threadsafe(running.coordinator.ring)
+            poll.join(10)
+            assert answers == [401]
+            assert not running.driver("main").hub.roster["n0"].here
+            problem(stage.report(node="n0"), 401, "auth.refused")
+            names = [node["name"] for node in running.get("/nodes")["nodes"]]
+            assert names == ["n1", "n2"]
+            order_of(stage.nodes[2], "main")  # somebody else does its work
+        finally:
+            stage.close()
+
+
+def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:
+    first = by_hand(coordinator, "phoenix")
+    assert coordinator.request("DELETE", "/api/v1/nodes/phoenix").status_code == 204
+    second = by_hand(coordinator, "phoenix")
+    assert first.client.post(f"{coordinator.url}/api/v1/hello", json={}).status_code == 401
+    assert second.client.post(f"{coordinator.url}/api/v1/hello", json={}).status_code == 200
+    first.client.close(), second.client.close()
+    assert FAST["operator_token"] == OPERATOR

@@ -1,0 +1,195 @@
+"""The outermost layer: what strangers may send at all, how much of it is read, and how slowly it may come."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from coordinator.settings import Settings
+from tests.coordinator.raw import answer, closed_after, connected, head, pour
+from tests.coordinator.server import Inside, Server, inside
+from tests.coordinator.stage import by_hand
+
+GIB = 2**30
+ANNOUNCED = 2 * GIB
+POURED = 512 * 2**20
+"""What a stranger sends of it before we call that accepted."""
+
+TAKEN_MAX = 24 * 2**20
+"""Buffers of the kernel, on both sides: what may vanish into a connection that nobody reads."""
+
+GROWTH_MAX = 4 * 2**20
+
+PLACES = {
+    "jobs": ("POST", "/api/v1/jobs", 413),
+    "enrol": ("POST", "/api/v1/enrol", 413),
+    "session": ("POST", "/api/v1/session", 413),
+    "reports": ("POST", "/api/v1/jobs/any/reports", 413),
+    "an upload": ("PUT", f"/api/v1/jobs/any/bodies/{'0' * 64}", 401),
+    "a start model": ("PUT", f"/api/v1/bodies/{'0' * 64}", 401),
+    "a page": ("POST", "/", 413),
+    "nowhere": ("POST", "/api/v1/nowhere", 413),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_strangers_two_gibibytes_are_not_read(place: str, server: Callable[..., Server]) -> None:
+    method, path, status = PLACES[place]
+    running = server().start()
+    running.get("/jobs")
+    before = running.rss_bytes()
+    with connected(running.url) as raw:
+        raw.sendall(head(method, path, Content_Length=ANNOUNCED, Content_Type="application/json"))
+        taken = pour(raw, POURED)
+        found = answer(raw)
+    assert found.startswith(f"HTTP/1.1 {status} ".encode()), found[:200]
+    problem = json.loads(found.partition(b"\r\n\r\n")[2])
+    assert problem["status"] == status
+    assert problem["hint"]
+    assert taken < TAKEN_MAX, f"{taken / 2**20:.0f} MiB were taken"
+    assert running.rss_bytes() - before < GROWTH_MAX
+    assert running.get("/jobs") == {"jobs": []}
+
+
+def test_who_may_not_upload_is_told_before_the_body(coordinator: Inside) -> None:
+    """With `Expect: 100-continue` not a byte of the body has to be sent to learn that."""
+    with connected(coordinator.url) as raw:
+        path = f"/api/v1/jobs/any/bodies/{'0' * 64}"
+        raw.sendall(head("PUT", path, Content_Length=GIB, Expect="100-continue"))
+        assert answer(raw).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content_Length": -1}, 400),
+        ({"Content_Length": "many"}, 400),
+        ({"Content_Length": 10**30}, 400),
+        ({"Transfer_Encoding": "chunked"}, 411),
+        ({"Transfer_Encoding": "gzip, chunked"}, 411),
+        ({"Transfer_Encoding": "chunked", "Content_Length": 5}, 400),
+        ({"Content_Encoding": "gzip", "Content_Length": 5}, 415),
+        ({"Content_Encoding": "identity", "Content_Length": 2**20 + 1}, 413),
+    ],
+)
+def test_unclear_bodies_are_refused(coordinator: Inside, headers: dict[str, object], status: int) -> None:
+    with connected(coordinator.url) as raw:
+        raw.sendall(head("POST", "/api/v1/jobs", **headers))
+        assert answer(raw).startswith(f"HTTP/1.1 {status} ".encode())
+    assert coordinator.get("/jobs") == {"jobs": []}
+
+
+@pytest.mark.parametrize("nbytes", [70_000, 10_000_000])
+def test_a_head_without_an_end_is_not_kept(nbytes: int, server: Callable[..., Server]) -> None:
+    running = server().start()
+    running.get("/jobs")
+    before = running.rss_bytes()
+    with connected(running.url) as raw:
+        raw.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        assert pour(raw, nbytes)
+        raw.settimeout(30)
+        answer(raw)
+    assert running.rss_bytes() - before < GROWTH_MAX
+    assert running.get("/jobs") == {"jobs": []}
+
+
+# Slow connections
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """A coordinator with little patience."""
+    settings = {"head_receipt_s": 1, "body_grace_s": 2, "body_bytes_per_s_min": 1000}
+    with inside(tmp_path_factory.mktemp("hasty") / "data", **settings) as running:
+        yield running
+
+
+def test_a_connection_that_says_nothing_is_closed(hasty: Inside) -> None:
+    with connected(hasty.url) as raw:
+        assert closed_after(raw) < 10
+
+
+def test_a_head_that_trickles_in_is_not_waited_for(hasty: Inside) -> None:
+    with connected(hasty.url) as raw:
+        assert closed_after(raw, b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 100) < 10
+
+
+@pytest.mark.parametrize("path", ["/api/v1/enrol", "/api/v1/jobs/any/reports"])
+def test_a_body_that_trickles_in_is_not_waited_for(hasty: Inside, path: str) -> None:
+    with connected(hasty.url) as raw:
+        raw.sendall(head("POST", path, Content_Length=1000))
+        assert closed_after(raw, b" " * 1000) < 10
+
+
+def test_a_second_request_has_the_same_time(hasty: Inside) -> None:
+    """The deadline is the request's, not the connection's."""
+    with connected(hasty.url) as raw:
+        request = head("GET", "/healthz")
+        for _ in range(2):
+            raw.sendall(request)
+            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+            time.sleep(1.5)
+        raw.sendall(request[:10])
+        assert closed_after(raw) < 10
+
+
+def test_trickles_do_not_hold_up_the_honest(hasty: Inside) -> None:
+    node = by_hand(hasty, "honest")
+    stop = threading.Event()
+
+    def trickle() -> None:
+        while not stop.is_set():
+            with connected(hasty.url) as raw:
+                raw.sendall(head("POST", "/api/v1/enrol", Content_Length=1000))
+                stop.wait(0.5)
+
+    threads = [threading.Thread(target=trickle) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    try:
+        slowest = 0.0
+        for _ in range(20):
+            started = time.monotonic()
+            assert node.ask("GET", "/work", params={"wait_s": 0}).status_code == 204
+            slowest = max(slowest, time.monotonic() - started)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        node.client.close()
+    assert slowest < 5
+
+
+def test_an_idle_poll_is_no_slow_request(hasty: Inside) -> None:
+    """A request that has come whole may be answered late."""
+    node = by_hand(hasty, "patient")
+    started = time.monotonic()
+    assert node.ask("GET", "/work", params={"wait_s": 2}).status_code == 204
+    assert time.monotonic() - started > 1.9
+    node.client.close()
+
+
+def test_too_many_connections_are_told_so(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with inside(tmp_path_factory.mktemp("few") / "data", connections_max=3) as running:
+        held = [connected(running.url) for _ in range(3)]
+        raws = [one.__enter__() for one in held]
+        for raw in raws:
+            raw.sendall(head("GET", "/healthz"))
+            raw.recv(1 << 16)
+        with httpx.Client() as client:
+            assert client.get(f"{running.url}/healthz").status_code == 503
+        for one in held:
+            one.__exit__(None, None, None)
+
+
+def test_the_defaults_are_what_the_documentation_promises() -> None:
+    settings = Settings()
+    assert (settings.head_receipt_s, settings.body_grace_s, settings.body_bytes_per_s_min) == (10, 20, 500)
+    assert settings.reading_is_open
+    assert not Settings(host="0.0.0.0").reading_is_open
+    assert Settings(host="0.0.0.0", open_reading=True).reading_is_open

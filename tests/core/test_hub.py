@@ -1,0 +1,267 @@
+"""The hub's promises that a transcript cannot show."""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.errors import InvalidPayload
+from shoal.core.hub import Hub
+from shoal.core.machine import Boot, Done, Effect, Note, Save, Send, Version
+from shoal.core.message import Ack, Fail, Join, Order, Poll, Ref, Report
+from shoal.core.plan import Plan
+from shoal.core.schedule import Ask, Close, Decision, View, Wait
+from shoal.core.sums import SumKind
+from shoal.core.tree import Slots, Tree, digest, norm
+from shoal.schedules.rounds import Rounds
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.toys import Ledger, toy_tree
+
+NODES = ("a", "b", "c", "d", "e")
+
+
+def model(*numbers: float) -> Tree:
+    return Tree.of({"w": np.array(numbers)})
+
+
+def hub_of(bodies: MemoryBodies, sums: SumKind = "float64", **how) -> Hub:
+    """A hub at the beginning of its first round, with five nodes."""
+    start = bodies.put({"model": how.pop("model", model(1.0, 2.0))})
+    plan = Plan(how.pop("versions", 3), 7, sums, start)
+    algorithm = how.pop("algorithm", Algorithm())
+    hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), bodies)
+    for event in (Boot(), *map(Join, NODES)):
+        hub.on(event, 0.0)
+    return hub
+
+
+def report(hub: Hub, node: str, slots: Slots, weight: float) -> Report:
+    order = hub.standing(node)
+    assert isinstance(order, Order)
+    size = max(norm(value) if isinstance(value, Tree) else abs(value) for value in slots.values())
+    return Report(node, order.id, order.version, weight, hub.bodies.put(slots), {}, size)
+
+
+def acks(effects: list[Effect]) -> list[Ack]:
+    return [effect.body for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Ack)]
+
+
+UPDATES = st.lists(
+    st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(0.5, 500)),
+    min_size=len(NODES),
+    max_size=len(NODES),
+)
+
+
+@given(UPDATES, st.permutations(NODES))
+def test_the_model_does_not_depend_on_who_reports_first(updates, order) -> None:
+    results: dict[str, list[Tree]] = {"float64": [], "fixed": []}
+    for sums, models in results.items():
+        for nodes in (NODES, order):
+            hub = hub_of(MemoryBodies(), sums)  # type: ignore[arg-type]
+            for node in nodes:
+                x, y, weight = updates[NODES.index(node)]
+                hub.on(report(hub, node, {"model": model(x, y)}, weight), 1.0)
+            assert hub.version == 1
+            models.append(tree_slot(hub.slots, "model"))
+    one, two = results["float64"]
+    assert np.allclose(one["w"], two["w"], rtol=1e-12, atol=1e-12 * 1e3)
+    one, two = results["fixed"]
+    assert digest(one) == digest(two)
+
+
+def test_a_snapshot_is_json_and_gives_the_same_hub() -> None:
+    bodies = MemoryBodies()
+    hub = hub_of(bodies, algorithm=Ledger(), model=toy_tree((1.0, 2.0, 3.0), 0))
+    hub.on(Fail("e", (1, 5), "no"), 1.0)
+    for node in NODES:
+        for _ in range(2):
+            order = hub.standing(node)
+            if isinstance(order, Order) and order.version == 0:
+                slots: Slots = {
+                    "model": toy_tree((0.1, 0.2, 0.3), 1),
+                    "turn": 1.0,
+                    "mark": toy_tree((0.0, 0.0, 1.0), 1),
+                }
+                hub.on(report(hub, node, slots, 2.0), 2.0)
+    assert hub.version == 1
+    state = hub.state()
+    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, bodies, json.loads(json.dumps(state)))
+    assert twin.state() == state
+    for node in NODES:
+        assert twin.standing(node) == hub.standing(node)
+        given_back = twin.roster[node]
+        assert given_back == hub.roster[node]
+    event = report(hub, "c", {"model": toy_tree((0.0, 0.0, 0.0), 2), "turn": 2.0, "mark": toy_tree((0, 0, 1), 1)}, 1.0)
+    assert twin.on(event, 3.0) == hub.on(event, 3.0)
+
+
+def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
+    bodies = MemoryBodies()
+    plan = Plan(1)
+    hub = Hub(plan, Algorithm(), Rounds(), bodies)
+    twin = Hub.restore(plan, Algorithm(), Rounds(), bodies, json.loads(json.dumps(hub.state())))
+    assert twin.on(Boot(), 0.0) == hub.on(Boot(), 0.0)
+    assert twin.on(Join("a"), 0.0) == hub.on(Join("a"), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("slots", "why"),
+    [
+        ({}, r"slots \[\] instead of \['model'\]"),
+        ({"model": model(1.0, 2.0), "c": 1.0}, r"slots \['c', 'model'\] instead of"),
+        ({"model": 1.0}, "slot 'model' is of the wrong kind"),
+        ({"model": model(1.0)}, r"w is F64\[2\] in one tree, w is F64\[1\] in the other"),
+        ({"model": Tree.of({"v": np.zeros(2)})}, r"w is F64\[2\] in one tree, v is F64\[2\]"),
+    ],
+)
+def test_a_foreign_payload_is_refused_and_changes_nothing(slots: Slots, why: str) -> None:
+    bodies = MemoryBodies()
+    hub, clean = hub_of(bodies), hub_of(bodies)
+    wrong = Report("a", (1, 1), 0, 1.0, bodies.put(slots), {"eval/loss": 1.0}, 1.0)
+    effects = hub.on(wrong, 1.0)
+    (ack,) = acks(effects)
+    assert not ack.counted
+    with pytest.raises(AssertionError):
+        assert acks(clean.on(wrong, 1.0))[0].counted
+    assert any(isinstance(effect, Note) and effect.kind == "refusal" and effect.node == "a" for effect in effects)
+    assert pytest.importorskip("re").search(why, ack.why)
+    assert not hub.reports
+    assert not hub.means
+    assert not hub.totals.trees
+    assert hub.totals.weight == 0
+
+
+def test_what_a_report_must_carry() -> None:
+    hub = hub_of(MemoryBodies())
+    assert hub.expects("train") == {"model": model(1.0, 2.0).layout}
+    assert hub.expects("init") == hub.expects("evaluate") == {}
+
+
+def test_what_a_poll_would_change() -> None:
+    hub = hub_of(MemoryBodies())
+    assert hub.knows("a")
+    assert not hub.knows("x")
+    hub.on(Poll("x"), 1.0)
+    assert hub.knows("x")
+
+
+def test_an_initial_model_without_a_model_is_refused() -> None:
+    bodies = MemoryBodies()
+    hub = Hub(Plan(1), Algorithm(), Rounds(), bodies)
+    for event in (Boot(), Join("a")):
+        hub.on(event, 0.0)
+    (ack,) = acks(hub.on(Report("a", (1, 1), 0, 1.0, bodies.put({"weights": model(1.0)})), 1.0))
+    assert ack == Ack((1, 1), False, "slot 'model' should hold a tree")
+    assert hub.phase == "waiting"
+
+
+def test_orders_that_carry_the_same_are_stored_once() -> None:
+    """Storing means hashing: with a hundred megabytes and fifty nodes that would take seconds."""
+
+    class Counting(MemoryBodies):
+        puts = 0
+
+        def put(self, slots: Slots) -> Ref:
+            self.puts += 1
+            return super().put(slots)
+
+    bodies = Counting()
+    hub = hub_of(bodies)
+    orders = [hub.standing(node) for node in NODES]
+    assert len({order.body for order in orders if isinstance(order, Order)}) == 1
+    assert bodies.puts == 2  # the initial model, and version 0
+
+
+def test_orders_of_their_own_are_not_mixed_up() -> None:
+    """Trees that an algorithm makes for one node must not be taken for those of another, wherever they lie in memory."""
+    bodies = MemoryBodies()
+    hub = hub_of(bodies, algorithm=Ledger(), model=toy_tree((1.0, 2.0, 3.0), 0))
+    for node in NODES:
+        order = hub.standing(node)
+        assert isinstance(order, Order)
+        assert order.body == bodies.put(Ledger().order(hub.slots, node, "train"))
+
+
+def test_seeds_differ_by_node_and_version_and_stay() -> None:
+    hub = hub_of(MemoryBodies(), schedule=Rounds(min_nodes=5))
+    seen = set()
+    for _ in range(2):
+        for node in NODES:
+            order = hub.standing(node)
+            assert isinstance(order, Order)
+            seen.add(order.seed)
+        for node in NODES:
+            hub.on(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
+    assert len(seen) == 10
+    assert all(0 <= seed < 2**56 for seed in seen)
+
+
+@dataclass(frozen=True)
+class Restless(Rounds):
+    """Opens rounds and closes them at once, without a report."""
+
+    def decide(self, view: View) -> list[Decision]:
+        return [Ask(view.members, "train", "again")]
+
+
+def test_a_schedule_that_does_not_settle_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="does not settle at version 0"):
+        hub_of(MemoryBodies(), schedule=Restless())
+
+
+@dataclass(frozen=True)
+class Lenient(Rounds):
+    """Closes at every report, and counts late ones too."""
+
+    def admits(self, staleness: int) -> bool:
+        return staleness <= 1
+
+    def decide(self, view: View) -> list[Decision]:
+        if view.reports:
+            return [Close("a report")]
+        nodes = tuple(node for node in view.idle if node not in view.asked)
+        return [Ask(nodes, "train", "go on")] if nodes else [Wait("reports")]
+
+
+@dataclass(frozen=True)
+class Halving(Algorithm):
+    """A late report has half the weight."""
+
+    def discount(self, staleness: int) -> float:
+        return 0.5**staleness
+
+
+def test_a_schedule_may_admit_late_reports() -> None:
+    hub = hub_of(MemoryBodies(), schedule=Lenient(), algorithm=Halving(), versions=9)
+    made: list[Version] = []
+    for node, value in (("a", 1.0), ("b", 2.0), ("c", 4.0)):
+        effects = hub.on(report(hub, node, {"model": model(value, 0.0)}, 4.0), 1.0)
+        made += [effect.what for effect in effects if isinstance(effect, Save) and isinstance(effect.what, Version)]
+    assert [(version.number, version.weight) for version in made] == [(1, 4.0), (2, 2.0)]
+    assert tree_slot(hub.slots, "model")["w"][0] == 1.0 + 1.0 + 2.0
+    assert acks(hub.on(report(hub, "d", {"model": model(0.0, 0.0)}, 4.0), 1.0))[0].why == "2 versions too late"
+
+
+def test_events_that_are_not_for_a_hub_are_a_mistake_of_the_caller() -> None:
+    with pytest.raises(KeyError):
+        hub_of(MemoryBodies()).on(Done((1, 1)), 1.0)
+
+
+def test_replacing_a_report_is_no_way_to_count_twice() -> None:
+    hub = hub_of(MemoryBodies())
+    first = report(hub, "a", {"model": model(1.0, 1.0)}, 1.0)
+    assert acks(hub.on(first, 1.0))[0].counted
+    second = replace(first, body=hub.bodies.put({"model": model(9.0, 9.0)}), weight=9.0)
+    assert acks(hub.on(second, 1.0))[0].counted  # the answer of the first
+    assert hub.totals.weight == 1
+    assert len(hub.reports) == 1
+
+
+def test_invalid_payload_is_what_a_missing_slot_raises() -> None:
+    with pytest.raises(InvalidPayload, match="slot 'c' should hold a tree"):
+        tree_slot({"c": 1.0}, "c")

@@ -1,0 +1,193 @@
+"""Transcripts: a machine's inputs and, below each, what it answered. A person can read them, and a program check them.
+
+# what this is about
+> hub versions=1 quorum=2        the machine and its settings: first line of a file
+> 0 boot                         a time, an event, its arguments
+state: coordinator started …     what followed: one line for each effect
+
+python -m tests.core.transcripts             compare all of them, show what differs
+python -m tests.core.transcripts --rewrite   put what happens now into the files, to be read with `git diff`
+"""
+
+import difflib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import Refused
+from shoal.core.hub import Hub
+from shoal.core.machine import Boot, Done, Effect, Event, Lost, Rejected, Result, Timer
+from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Pause, Poll, Ref, Report, Resume, Stop
+from shoal.core.plan import Plan
+from shoal.core.tree import Tree, norm
+from shoal.core.worker import Worker
+from shoal.schedules.rounds import Rounds
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.trace import shown
+
+FOLDER = Path(__file__).parent / "transcripts"
+Fields = dict[str, str]
+
+
+def number(text: str) -> OrderId:
+    boot, _, n = text.partition(".")
+    return int(boot), int(n)
+
+
+class HubScript:
+    """A hub whose model is one number, in float64."""
+
+    def __init__(self, **settings: str) -> None:
+        take: Callable[[str, str], str] = settings.pop
+        self._bodies = MemoryBodies()
+        start = self._model(take("start")) if "start" in settings else None  # type: ignore[call-arg]
+        plan = Plan(
+            int(settings.pop("versions", "2")),
+            seed=7,
+            sums="fixed" if settings.pop("sums", "") == "fixed" else "float64",
+            start=start,
+            patience_s=float(settings.pop("patience_s", "60")),
+        )
+        kinds = {"fraction": float, "deadline_s": float}
+        schedule = Rounds(**{name: kinds.get(name, int)(value) for name, value in settings.items()})
+        self._parts = plan, Algorithm(), schedule, self._bodies
+        self.hub = Hub(*self._parts)
+        self._saved = ""
+
+    def _model(self, value: str) -> Ref:
+        return self._bodies.put({"model": Tree.of({"w": np.array([float(value)])})})
+
+    def say(self, what: str, now: float, words: list[str], fields: Fields) -> Iterator[str]:
+        if what == "standing":
+            yield shown(self.hub.standing(words[0]))
+        elif what == "verdict":
+            yield self._verdict(self._report(words, fields))
+        elif what == "save":
+            self._saved = json.dumps(self.hub.state())
+        elif what == "restore":
+            self.hub = Hub.restore(*self._parts, json.loads(self._saved))
+        elif what == "model":
+            yield f"w={self.hub.slots['model']['w'][0]:g}"  # type: ignore[index, call-overload]
+        else:
+            yield from told(self.hub.on(self._event(what, words, fields), now))
+
+    def _event(self, what: str, words: list[str], fields: Fields) -> Event:
+        nodes: dict[str, Callable[[str], Event]] = {"join": Join, "poll": Poll, "leave": Leave, "lost": Lost}
+        plain: dict[str, Event] = {
+            "boot": Boot(),
+            "timer": Timer(),
+            "pause": Pause(),
+            "resume": Resume(),
+            "stop": Stop("enough", "round" if "round" in words else "now"),
+        }
+        if what in nodes:
+            return nodes[what](words[0])
+        if what == "fail":
+            return Fail(words[0], number(words[1]), " ".join(words[2:]))
+        return self._report(words, fields) if what == "report" else plain[what]
+
+    def _report(self, words: list[str], fields: Fields) -> Report:
+        order, weight = number(words[1]), float(fields.pop("weight", "1"))
+        body, size = None, 0.0
+        if "w" in fields:
+            body = self._model(fields.pop("w"))
+            size = norm(self._bodies.get(body)["model"])  # type: ignore[arg-type]
+        metrics = {name: float(value) for name, value in fields.items()}
+        return Report(words[0], order, 0, weight, body, metrics, size)
+
+    def _verdict(self, report: Report) -> str:
+        try:
+            return shown(self.hub.verdict(report))
+        except Refused as refusal:
+            return f"{refusal.code}: {refusal.message} ({refusal.hint})"
+
+
+class WorkerScript:
+    """A worker."""
+
+    def __init__(self, **settings: str) -> None:
+        self.worker = Worker("a", beat_s=float(settings.get("beat_s", "5")))
+
+    def say(self, what: str, now: float, words: list[str], fields: Fields) -> Iterator[str]:
+        worker = self.worker
+        if what == "start":
+            yield from told(worker.start(now))
+        elif what == "restart":
+            self.worker = Worker("a", beat_s=worker.beat_s, memory=worker.memory)
+            if "spooled" in words and isinstance(worker.said, Report):
+                self.worker.resume(worker.said, worker.pending)
+            yield from told(self.worker.start(now))
+        elif what == "holds":
+            memory, said = worker.memory, worker.said
+            yield f"order={shown(worker.order)} said={shown(said)} memory={shown(memory)} {worker.stopped or 'running'}"
+        else:
+            yield from told(worker.on(self._event(what, words, fields), now))
+
+    def _event(self, what: str, words: list[str], fields: Fields) -> Event:
+        order = number(words[0]) if words and what in ("order", "idle", "done", "error", "ack", "reject") else (0, 0)
+        rest = " ".join(words[1:])
+        memory = Ref(fields["memory"], 1) if "memory" in fields else None
+        events: dict[str, Event] = {
+            "order": Order(order, "a", "train", int(fields.get("version", "0")), 7, None),
+            "idle": Idle(order),
+            "done": Done(order, Result(10.0, Ref(f"up-{shown(order)}", 8), {}, memory)),
+            "error": Done(order, None, rest),
+            "ack": Ack(order, "counted" in words, "" if "counted" in words else rest),
+            "reject": Rejected(order, rest),
+            "timer": Timer(),
+            "stop": Stop("the job is done"),
+            "leave": Leave("a"),
+        }
+        return events[what]
+
+
+def told(effects: Sequence[Effect]) -> Iterator[str]:
+    yield from ("-" for _ in range(not effects))
+    yield from map(shown, effects)
+
+
+def played(text: str) -> str:
+    """The transcript, with the answers that the machine gives now."""
+    script: Any = None
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith(">"):
+            lines += [line] if line.startswith("#") or not line else []
+            continue
+        lines.append(line)
+        words = line[1:].split()
+        fields = dict(word.split("=", 1) for word in words if "=" in word)
+        words = [word for word in words if "=" not in word]
+        if words[0] in ("hub", "worker"):
+            script = (HubScript if words[0] == "hub" else WorkerScript)(**fields)
+        else:
+            lines += script.say(words[1], float(words[0]), words[2:], fields)
+    return "\n".join(lines) + "\n"
+
+
+def differences(path: Path) -> str:
+    """What a transcript says, and what happens; empty when that is the same."""
+    before = path.read_text(encoding="utf-8")
+    lines = difflib.unified_diff(before.splitlines(), played(before).splitlines(), path.name, "now", lineterm="")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    wrong = 0
+    for path in sorted(FOLDER.glob("*.txt")):
+        found = differences(path)
+        if found:
+            wrong += 1
+            sys.stdout.write(f"{found}\n")
+        if "--rewrite" in arguments:
+            path.write_text(played(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if wrong and "--rewrite" not in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
