@@ -207,6 +207,7 @@ class Coordinator:
         self.presence.forget(node)
         for driver in self.running():
             await driver.tell(Lost(node, "removed by an operator"))
+        self.bells[node].set()  # its open poll ends
 
     # Beside the requests
 

@@ -17,7 +17,7 @@ import structlog
 
 from edge_client.spool import Spool
 from shoal import wire
-from shoal.core.algorithm import Algorithm, Local, Task, tree_slot
+from shoal.core.algorithm import Algorithm, Local, Task, perform
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed, ShoalError, StorageFailed
 from shoal.core.learner import Learner
 from shoal.core.machine import Result
@@ -79,12 +79,6 @@ class Trainer:
         log.error("the learner failed", why=error.message, hint=error.hint, file=file, exc_info=error)
 
     def _result(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        if order.kind == "init":
-            return Result(0.0, self.spool.put({"model": self.learner.init(order.seed)}))
-        if order.kind == "evaluate":
-            self.learner.load(tree_slot(slots, "model"))
-            metrics = numbers(self.learner.evaluate())
-            return self._checked(order, Result(max(0.0, metrics.get("eval/examples", 0.0)), None, metrics))
         local = self._local(order, slots, memory, watch)
         wire.measure(local.slots)
         body = self.spool.put(local.slots) if local.slots else None
@@ -95,7 +89,7 @@ class Trainer:
         """The algorithm's part; again, as long as it has nothing to say yet."""
         private = self.spool.bodies.get(memory) if memory is not None else {}
         task = Task(order.id, order.kind, order.version, order.seed, slots, watch.tick)
-        while (local := self.algorithm.local(self.learner, task, private)) is None:
+        while (local := perform(self.algorithm, self.learner, task, private)) is None:
             watch.tick(0.0)
             time.sleep(AGAIN_S)
         watch.tick(1.0)

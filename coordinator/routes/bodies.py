@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, MutableMapping
-from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -19,7 +17,7 @@ from coordinator.tables import versions
 from coordinator.uploads import Uploads
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
 from shoal.core.message import Order, Ref
-from shoal.runtime.store import FileBodies
+from shoal.runtime.store import FileBodies, FileSource
 
 router = APIRouter()
 
@@ -40,22 +38,20 @@ DOWNLOAD: dict[int | str, dict[str, Any]] = {
 
 
 class FileResponse(Response):
-    """A file in large pieces, whole or in part; immutable, since its name is its hash."""
+    """A body in large pieces, whole or in part; immutable, since its name is its hash."""
 
-    def __init__(self, path: FilePath, ref: Ref, request: Request) -> None:
-        self._path, self._start, self._stop = path, 0, ref.nbytes
-        headers = {
-            "etag": f'"sha256:{ref.digest}"',
-            "accept-ranges": "bytes",
-            "cache-control": "private, max-age=31536000, immutable",
-        }
+    def __init__(self, source: FileSource, ref: Ref, request: Request) -> None:
+        self._source, self._start, self._stop = source, 0, ref.nbytes
+        etag = f'"sha256:{ref.digest}"'
+        headers = {"etag": etag, "accept-ranges": "bytes", "cache-control": "private, max-age=31536000, immutable"}
         status = 200
-        part = _range(request.headers.get("range"), ref.nbytes)
-        if request.headers.get("if-none-match") == headers["etag"]:
+        if _has(request.headers.get("if-none-match", ""), etag):
             status, self._stop = 304, 0
-        elif part is not None and request.headers.get("if-range", headers["etag"]) == headers["etag"]:
-            status, (self._start, self._stop) = 206, part
-            headers["content-range"] = f"bytes {self._start}-{self._stop - 1}/{ref.nbytes}"
+        elif request.headers.get("if-range", etag) == etag:
+            part = _range(request.headers.get("range", ""), ref.nbytes)
+            if part is not None:
+                status, (self._start, self._stop) = 206, part
+                headers["content-range"] = f"bytes {self._start}-{self._stop - 1}/{ref.nbytes}"
         super().__init__(None, status, headers, SAFETENSORS)
         if status != 304:
             self.headers["content-length"] = str(self._stop - self._start)
@@ -65,20 +61,29 @@ class FileResponse(Response):
         if scope["method"] == "HEAD" or self.status_code == 304:
             await send({"type": "http.response.body", "body": b""})
             return
-        with self._path.open("rb") as file:
-            place = self._start
-            while place < self._stop:
-                piece = os.pread(file.fileno(), min(PIECE_BYTES, self._stop - place), place)
-                place += len(piece)
-                await send({"type": "http.response.body", "body": piece, "more_body": place < self._stop})
+        for place in range(self._start, self._stop, PIECE_BYTES):
+            end = min(place + PIECE_BYTES, self._stop)
+            await send({"type": "http.response.body", "body": self._source[place:end], "more_body": end < self._stop})
 
 
-def _range(text: str | None, nbytes: int) -> tuple[int, int] | None:
+def _has(known: str, etag: str) -> bool:
+    """Whether one of the tags that the client knows is this one."""
+    tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
+    return etag in tags or tags == ["*"]
+
+
+def _range(text: str, nbytes: int) -> tuple[int, int] | None:
     """[start, stop) of a single range; None for what is better answered with the whole. Raises for one outside."""
-    found = re.fullmatch(r"bytes=(\d{1,18})-(\d{0,18})", text or "")
-    if found is None:
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", text)
+    if found is None or not (found[1] or found[2]):
         return None
-    start, stop = int(found[1]), min(int(found[2]) + 1 if found[2] else nbytes, nbytes)
+    first, last = (int(part) if part else None for part in found.groups())
+    if first is None:
+        start, stop = nbytes - min(last or 0, nbytes), nbytes
+    else:
+        start, stop = first, nbytes if last is None else min(last + 1, nbytes)
+        if last is not None and last < first:
+            return None
     if start >= stop:
         raise Refused(f"a file of {nbytes} bytes has no part {text}", code="upload.range", hint="ask with HEAD first")
     return start, stop
@@ -187,9 +192,10 @@ def _file(bodies: FileBodies, request: Request, ref: Ref) -> Response:
             code="model.gone",
             hint="raise models_kept of the coordinator; see GET …/versions",
         )
-    return FileResponse(bodies.path(ref.digest), ref, request)
+    return FileResponse(bodies.open(ref), ref, request)
 
 
+@router.head("/jobs/{job}/models/{number}", include_in_schema=False)
 @router.get("/jobs/{job}/models/{number}", tags=["jobs"], responses=DOWNLOAD, response_class=Response)
 async def model(job: str, number: VersionNumber, request: Request, _: Reader, coordinator: Coord) -> Response:
     """The model of a version, as a safetensors file."""

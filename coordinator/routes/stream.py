@@ -22,7 +22,7 @@ from shoal.core.errors import Refused
 
 router = APIRouter(tags=["stream"])
 
-REPLAY_MAX = 5000
+REPLAY_PAGE = 1000
 RETRY_MS = 1000
 
 
@@ -61,13 +61,18 @@ async def stream(
 
 
 async def _missed(coordinator: Coordinator, job: str | None, after: int) -> AsyncIterable[Item]:
-    query = select(feed).where(feed.c.id > after).order_by(feed.c.id).limit(REPLAY_MAX)
+    """What the feed holds after that id, page by page: it may be much."""
+    query = select(feed).order_by(feed.c.id).limit(REPLAY_PAGE)
     if job is not None:
         query = query.where(feed.c.job == job)
-    async with coordinator.database.reader.connect() as connection:
-        rows = (await connection.execute(query)).all()
-    for row in rows:
-        yield Item(row.topic, row.job, {"at": row.at, **row.data}, row.id)
+    while True:
+        async with coordinator.database.reader.connect() as connection:
+            rows = (await connection.execute(query.where(feed.c.id > after))).all()
+        for row in rows:
+            yield Item(row.topic, row.job, {"at": row.at, **row.data}, row.id)
+        if len(rows) < REPLAY_PAGE:
+            return
+        after = rows[-1].id
 
 
 async def _event(coordinator: Coordinator, item: Item) -> ServerSentEvent:

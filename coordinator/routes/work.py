@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from coordinator.access import Coord, Node, label
+from coordinator.access import Coord, Node, label, principal_of
 from coordinator.crash import crashpoint
 from coordinator.driver import Driver
 from coordinator.protocol import SCOPE_KEY
@@ -65,6 +65,7 @@ async def work(
     with coordinator.presence.listening(node):
         while not (exchange is not None and exchange.closed):
             bell.clear()
+            principal_of(request)  # raises when the credential was revoked meanwhile
             answer = await _news(request, coordinator, node, holds, set(job))
             if answer is not None:
                 return answer

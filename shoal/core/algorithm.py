@@ -18,6 +18,7 @@ from typing import ClassVar
 from shoal.core.errors import InvalidPayload
 from shoal.core.learner import Budget, Learner, Tick, no_tick
 from shoal.core.message import Kind, Metrics, OrderId
+from shoal.core.metric import EVAL_WEIGHT
 from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots, Tree, sub
 
@@ -113,3 +114,14 @@ class Algorithm:
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """The next version's slots. Uses the totals up."""
         return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model"))}
+
+
+def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -> Local | None:
+    """What a node does with a task of any kind, in every world. None: the algorithm has nothing to say yet."""
+    if task.kind == "init":
+        return Local(0.0, {"model": learner.init(task.seed)})
+    if task.kind == "evaluate":
+        learner.load(tree_slot(task.slots, "model"))
+        metrics = learner.evaluate()
+        return Local(max(0.0, metrics.get(EVAL_WEIGHT, 0.0)), {}, metrics)
+    return algorithm.local(learner, task, memory)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.core.algorithm import Algorithm, Task, tree_slot
+from shoal.core.algorithm import Algorithm, Task
+from shoal.core.algorithm import perform as algorithm_part
 from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.learner import Learner, Tick, no_tick
 from shoal.core.machine import Result
@@ -15,14 +16,9 @@ def perform(
     """Do an order. Raises `LearnerFailed` for whatever the user's code raises, `Cancelled` when `tick` does."""
     slots = bodies.get(order.body) if order.body is not None else {}
     own = bodies.get(memory) if memory is not None else {}
+    task = Task(order.id, order.kind, order.version, order.seed, slots, tick)
     try:
-        if order.kind == "init":
-            return Result(1.0, bodies.put({"model": learner.init(order.seed)}))
-        if order.kind == "evaluate":
-            learner.load(tree_slot(slots, "model"))
-            metrics = learner.evaluate()
-            return Result(metrics.get("eval/examples", 1.0), None, metrics)
-        local = algorithm.local(learner, Task(order.id, order.kind, order.version, order.seed, slots, tick), own)
+        local = algorithm_part(algorithm, learner, task, own)
     except ShoalError:
         raise
     except Exception as error:
@@ -30,4 +26,4 @@ def perform(
     if local is None:
         raise LearnerFailed("the algorithm had nothing to report")
     kept = bodies.put(local.memory) if local.memory is not None else None
-    return Result(local.weight, bodies.put(local.slots), local.metrics, kept)
+    return Result(local.weight, bodies.put(local.slots) if local.slots else None, local.metrics, kept)

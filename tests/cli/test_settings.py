@@ -67,6 +67,16 @@ def test_a_key_that_ends_in_file_is_itself(monkeypatch: pytest.MonkeyPatch) -> N
     assert client().ca_file == Path("ca.pem")
 
 
+def test_a_key_beside_one_that_ends_in_file_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Both(BaseModel):
+        model_config = ConfigDict(extra="forbid", frozen=True)
+        ca: str = ""
+        ca_file: str = ""
+
+    monkeypatch.setenv("SHOAL_CLIENT__CA_FILE", "ca.pem")  # which isn't there
+    assert load(Both, "client") == Both(ca_file="ca.pem")
+
+
 def test_lists_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     class Edge(BaseModel):
         model_config = ConfigDict(extra="forbid", frozen=True)

@@ -20,6 +20,7 @@ from safetensors.numpy import save
 
 from shoal import wire
 from shoal.core.message import Ack, Fail, Idle, Order, OrderId, Ref, Report, Stop
+from tests.coordinator.clients import client
 
 Floats = npt.NDArray[np.float32]
 
@@ -101,7 +102,7 @@ class Node(threading.Thread):
         self.where, self.node, self.token, self.sizes = where, name, token, dict(sizes)
         self.history = history or History()
         self.key = hashlib.sha256(f"{name}{token}".encode()).hexdigest()
-        self.client = httpx.Client(timeout=30)
+        self.client = client()
         self.client.headers["Shoal-Protocol"] = "1"
         self.last: dict[str, OrderId] = {}
         self.answered: set[tuple[str, OrderId]] = set()

@@ -24,6 +24,7 @@ from coordinator import serve
 from coordinator.driver import Driver
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
+from tests.coordinator.clients import client
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Api:
     folder: Path
 
     def __init__(self) -> None:
-        self._client = httpx.Client(timeout=PATIENCE_S, headers={"Authorization": f"Bearer {OPERATOR}"})
+        self._client = client(timeout=PATIENCE_S, headers={"Authorization": f"Bearer {OPERATOR}"})
 
     def close(self) -> None:
         self._client.close()

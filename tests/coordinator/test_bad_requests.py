@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from shoal import wire
 from shoal.core.message import Ack, Fail
+from tests.coordinator.clients import client
 from tests.coordinator.server import OPERATOR, Inside, fresh, inside, until
 from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
 
@@ -240,8 +241,8 @@ def test_one_token_enrols_one_node_also_in_a_race(coordinator: Inside) -> None:
     token, answers = coordinator.token(), []
 
     def enrol(name: str) -> None:
-        with httpx.Client() as client:
-            answers.append(client.post(f"{coordinator.url}/api/v1/enrol", json={"token": token, "name": name}))
+        with client() as asking:
+            answers.append(asking.post(f"{coordinator.url}/api/v1/enrol", json={"token": token, "name": name}))
 
     threads = [threading.Thread(target=enrol, args=(f"racer{i}",)) for i in range(8)]
     for thread in threads:

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import httpx
 import pytest
 
 from coordinator.settings import Settings
+from tests.coordinator.clients import client
 from tests.coordinator.raw import answer, closed_after, connected, head, pour
 from tests.coordinator.server import Inside, Server, inside
 from tests.coordinator.stage import by_hand
@@ -181,8 +181,8 @@ def test_too_many_connections_are_told_so(tmp_path_factory: pytest.TempPathFacto
         for raw in raws:
             raw.sendall(head("GET", "/healthz"))
             raw.recv(1 << 16)
-        with httpx.Client() as client:
-            assert client.get(f"{running.url}/healthz").status_code == 503
+        with client() as asking:
+            assert asking.get(f"{running.url}/healthz").status_code == 503
         for one in held:
             one.__exit__(None, None, None)
 

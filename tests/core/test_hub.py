@@ -1,6 +1,7 @@
 """The hub's promises that a transcript cannot show."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,15 +122,12 @@ def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
 )
 def test_a_foreign_payload_is_refused_and_changes_nothing(slots: Slots, why: str) -> None:
     bodies = MemoryBodies()
-    hub, clean = hub_of(bodies), hub_of(bodies)
-    wrong = Report("a", (1, 1), 0, 1.0, bodies.put(slots), {"eval/loss": 1.0}, 1.0)
-    effects = hub.on(wrong, 1.0)
+    hub = hub_of(bodies)
+    effects = hub.on(Report("a", (1, 1), 0, 1.0, bodies.put(slots), {"eval/loss": 1.0}, 1.0), 1.0)
     (ack,) = acks(effects)
     assert not ack.counted
-    with pytest.raises(AssertionError):
-        assert acks(clean.on(wrong, 1.0))[0].counted
+    assert re.search(why, ack.why)
     assert any(isinstance(effect, Note) and effect.kind == "refusal" and effect.node == "a" for effect in effects)
-    assert pytest.importorskip("re").search(why, ack.why)
     assert not hub.reports
     assert not hub.means
     assert not hub.totals.trees
@@ -178,7 +176,7 @@ def test_orders_that_carry_the_same_are_stored_once() -> None:
 
 
 def test_orders_of_their_own_are_not_mixed_up() -> None:
-    """Trees that an algorithm makes for one node must not be taken for those of another, wherever they lie in memory."""
+    """Trees made for one node must not be taken for those of another, wherever they lie in memory."""
     bodies = MemoryBodies()
     hub = hub_of(bodies, algorithm=Ledger(), model=toy_tree((1.0, 2.0, 3.0), 0))
     for node in NODES:

@@ -1,0 +1,228 @@
+"""The event stream: nothing that has an id is missed, across reconnections and restarts; who is slow is let go."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+import coordinator.routes.stream
+import coordinator.stream
+from coordinator.stream import WAITING_MAX, Broadcast, Item
+from tests.coordinator.node import Node
+from tests.coordinator.raw import connected, head
+from tests.coordinator.server import Api, Inside, Server, inside, until
+from tests.coordinator.sse import Event, listening
+
+Swarm = Callable[..., list[Node]]
+REPLAYED = {"note", "version", "metrics"}
+
+
+def feed(api: Api) -> list[tuple[int, str]]:
+    """(id, topic) of all that can be replayed."""
+    return [(row[0], row[1]) for row in api.rows("SELECT id, topic FROM feed ORDER BY id")]
+
+
+def replay(api: Api, last: int, count: int, job: str = "") -> list[Event]:
+    """So many events with an id, after `last`."""
+    with listening(api.url, last, job) as events:
+        return list(itertools.islice((event for event in events if event.id is not None), count))
+
+
+def finished(running: Api, swarm: Swarm, *jobs: str) -> None:
+    for job in jobs:
+        running.begin(job, nodes=2, rounds=3)
+    for node in swarm(running, 2, dict.fromkeys(jobs, 10)):
+        node.finish()
+    for job in jobs:
+        until("the job to be done", lambda job=job: running.job(job)["ended_at"])
+
+
+def test_a_replay_is_the_feed(coordinator: Inside, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_routes_stream, "REPLAY_PAGE", 7)
+    finished(coordinator, swarm, "a", "b")
+    everything = feed(coordinator)
+    assert len(everything) > 30
+    assert {topic for _, topic in everything} == REPLAYED
+    found = replay(coordinator, 0, len(everything))
+    assert [(event.id, event.name) for event in found] == everything
+    for cut in (1, 6, 7, 8, len(everything) - 1):
+        rest = replay(coordinator, everything[cut - 1][0], len(everything) - cut)
+        assert [(event.id, event.name) for event in rest] == everything[cut:]
+
+
+coordinator_routes_stream = coordinator.routes.stream
+
+
+def test_the_events_say_what_the_api_says(coordinator: Inside, swarm: Swarm) -> None:
+    finished(coordinator, swarm, "a")
+    found = replay(coordinator, 0, len(feed(coordinator)), job="a")
+    assert {event.data["job"] for event in found} == {"a"}
+    notes = [
+        {name: value for name, value in event.data.items() if name != "job"} for event in found if event.name == "note"
+    ]
+    assert notes == coordinator.get("/jobs/a/notes")["notes"]
+    versions = coordinator.get("/jobs/a/versions")["versions"]
+    told = [event.data for event in found if event.name == "version"]
+    assert [one["number"] for one in told] == [0, 1, 2, 3]
+    for one, version in zip(told, versions, strict=True):
+        assert {name: one[name] for name in version} == version
+    for number in range(4):
+        known: dict[str, float] = {}
+        for event in found:
+            if event.name == "metrics" and event.data["number"] == number:
+                known |= event.data["metrics"]
+        assert versions[number]["metrics"] == known
+
+
+def test_only_the_jobs_own_events_come(coordinator: Inside, swarm: Swarm) -> None:
+    finished(coordinator, swarm, "a", "b")
+    count = len(coordinator.rows("SELECT 1 FROM feed WHERE job = 'b'"))
+    assert {event.data["job"] for event in replay(coordinator, 0, count, job="b")} == {"b"}
+
+
+def test_what_happens_is_told_as_it_happens(coordinator: Inside, swarm: Swarm) -> None:
+    with listening(coordinator.url) as events:
+        hello = next(events)
+        assert hello.name == "hello"
+        assert hello.id is None
+        assert set(hello.data) == {"server_time", "version", "boot"}
+        coordinator.begin("live", nodes=2, rounds=3)
+        swarm(coordinator, 2, {"live": 10})
+        seen: list[Event] = []
+        for event in events:
+            seen.append(event)
+            names = {one.name for one in seen}
+            if event.name == "job" and event.data["state"] == "done" and {"nodes", "traffic"} <= names:
+                break
+    assert REPLAYED | {"job", "nodes", "traffic"} == {event.name for event in seen}
+    assert all((event.id is not None) == (event.name in REPLAYED) for event in seen)
+    ids = [event.id for event in seen if event.id is not None]
+    assert ids == sorted(set(ids))
+    assert ids == [number for number, _ in feed(coordinator)][: len(ids)]
+
+
+class Browser(threading.Thread):
+    """Reconnects whenever it was cut off, and cuts itself off every few events."""
+
+    def __init__(self, where: Callable[[], str]) -> None:
+        super().__init__(daemon=True)
+        self.where, self.ids, self.quit = where, [0], threading.Event()
+
+    def run(self) -> None:
+        for few in itertools.cycle((1, 5, 2, 17)):
+            if self.quit.is_set():
+                return
+            with contextlib.suppress(httpx.HTTPError), listening(self.where(), self.ids[-1], read_s=0.5) as events:
+                fresh = (event.id for event in events if event.id is not None)
+                for number in itertools.islice(fresh, few):
+                    self.ids.append(number)
+
+
+def test_nothing_is_missed_across_reconnections_and_kills(server: Callable[..., Server], swarm: Swarm) -> None:
+    running = server().start()
+    running.begin("a", nodes=2, rounds=60)
+    browsers = [Browser(lambda: running.url) for _ in range(3)]
+    for browser in browsers:
+        browser.start()
+    nodes = swarm(running, 2, {"a": 10})
+    for _ in range(2):
+        time.sleep(0.3)
+        running.kill()
+        running.start()
+    for node in nodes:
+        node.finish()
+    until("the job to be done", lambda: running.job("a")["ended_at"])
+    everything = [number for number, _ in feed(running)]
+    for browser in browsers:
+        until("the browser to have seen all", lambda browser=browser: browser.ids[-1] >= everything[-1])
+        browser.quit.set()
+        assert browser.ids[1:] == everything
+
+
+# Slow readers
+
+
+def test_a_reader_that_falls_behind_is_dropped() -> None:
+    async def items() -> list[int | None]:
+        broadcast = Broadcast()
+        reader = broadcast.open(None)
+        for number in range(WAITING_MAX + 10):
+            broadcast.tell(Item("note", "a", {}, number))
+        return [item.id async for item in reader.items() if item is not None]
+
+    import asyncio
+
+    assert asyncio.run(items()) == []
+
+
+def test_a_browser_that_does_not_read_holds_little_and_catches_up(coordinator: Inside) -> None:
+    coordinator.begin("a", nodes=2)
+    driver, text, count = coordinator.driver("a"), "x" * 2000, WAITING_MAX + 2500
+
+    async def tell_a_lot() -> None:
+        for _ in range(count):
+            coordinator.coordinator.broadcast.tell(Item("note", "a", {"at": 0.0, "text": text, "version": 0}, None))
+        await driver.remark("warning", "the last one")
+
+    with connected(coordinator.url) as raw:
+        raw.sendall(head("GET", "/api/v1/stream"))
+        assert raw.recv(100).startswith(b"HTTP/1.1 200")
+        until("the reader", lambda: coordinator.coordinator.broadcast.has_readers)
+        coordinator.call(tell_a_lot())
+        (reader,) = coordinator.coordinator.broadcast._readers
+        assert reader.dropped
+        assert reader._queue.qsize() <= WAITING_MAX
+        raw.settimeout(20)
+        received = 0
+        while piece := raw.recv(1 << 20):  # to the end: it was let go
+            received += len(piece)
+        assert received < count * len(text)
+    until("the reader to be gone", lambda: not coordinator.coordinator.broadcast.has_readers)
+    assert replay(coordinator, 0, len(feed(coordinator)))[-1].data["text"] == "the last one"
+
+
+def test_a_quiet_stream_is_kept_alive(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_stream, "PING_S", 0.05)
+    with listening(coordinator.url) as events:
+        assert [next(events).name for _ in range(3)] == ["hello", "comment", "comment"]
+
+
+coordinator_stream = coordinator.stream
+
+
+def test_streams_and_polls_do_not_hold_up_the_end(server: Callable[..., Server]) -> None:
+    running = server(poll_s_max=25).start()
+    token = running.token()
+    node = Node(lambda: running.url, "n0", token, {})
+    node.enter()
+    statuses: list[int] = []
+    poll = threading.Thread(
+        target=lambda: statuses.append(node.once("GET", "/work", params={"wait_s": 25}).status_code)
+    )
+    with listening(running.url) as events:
+        next(events)
+        poll.start()
+        time.sleep(0.2)
+        started = time.monotonic()
+        assert running.end() == 0
+        assert time.monotonic() - started < 8
+        assert list(events) == []
+    poll.join()
+    node.client.close()
+    assert statuses == [204]
+
+
+def test_old_notes_are_forgotten(tmp_path_factory: pytest.TempPathFactory, swarm: Swarm) -> None:
+    with inside(tmp_path_factory.mktemp("feed") / "data", feed_kept=100) as running:
+        running.begin("a", nodes=1, rounds=150)
+        (node,) = swarm(running, 1, {"a": 4})
+        node.finish(100)
+        until("the job to be done", lambda: running.job("a")["ended_at"])
+        assert len(feed(running)) < 100 + 64 * 8
+        assert len(running.get("/jobs/a/versions")["versions"]) == 151
