@@ -81,12 +81,15 @@ class Database:
                 hint="check the path, its permissions and the free space",
             ) from None
 
-    async def write(self, work: Write[T]) -> T:
-        """Run `work` in the writer's next transaction; returns when that is committed, raises what `work` raised."""
+    def write(self, work: Write[T]) -> asyncio.Future[T]:
+        """Run `work` in the writer's next transaction: done when that is committed, or with what `work` raised.
+
+        Writes are done in the order of the calls, awaited or not.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Job(work, loop, future))
-        return await future
+        return future
 
     def _serve(self) -> None:
         with self._engine.connect() as connection:
@@ -108,7 +111,7 @@ class Database:
         results: list[tuple[_Job, Any, Exception | None]] = []
         try:
             with connection.begin():
-                results += [(job, *_attempt(connection, job)) for job in batch]
+                results += [(job, *_attempt(connection, job, alone=len(batch) == 1)) for job in batch]
                 crashpoint("journal.before-commit")
             crashpoint("journal.after-commit")
         except Exception as error:  # noqa: BLE001 - handed to those who wait
@@ -148,7 +151,9 @@ class _Job:
             self._future.set_result(result)
 
 
-def _attempt(connection: Connection, job: _Job) -> tuple[Any, Exception | None]:
+def _attempt(connection: Connection, job: _Job, *, alone: bool) -> tuple[Any, Exception | None]:
+    if alone:  # what goes wrong rolls the transaction back; there is nothing else in it to save
+        return job.work(connection), None
     try:
         with connection.begin_nested():
             return job.work(connection), None

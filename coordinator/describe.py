@@ -109,11 +109,16 @@ def _best(rows: Iterable[Row[Any]]) -> views.Best | None:
     return views.Best(accuracy=accuracy, version=number)
 
 
-def version(coordinator: Coordinator, row: Row[Any], start: float) -> views.Version:
+def spent(coordinator: Coordinator, job: str, first: int, number: int) -> int:
+    """Bytes of both directions, from version `first` to the end of the round that made `number`; -1: from the start."""
+    book = coordinator.ledger.of_version
+    return sum(book.get((job, n, direction), 0) for n in range(first, number) for direction in ("up", "down"))
+
+
+def version(coordinator: Coordinator, row: Row[Any], start: float, total: int) -> views.Version:
     """A closed version. Bytes of a round are booked under the version that it started from."""
     book = coordinator.ledger.of_version
-    up, down = book[row.job, row.number - 1, "up"], book[row.job, row.number - 1, "down"]
-    before = range(-1, row.number)
+    up, down = (book.get((row.job, row.number - 1, direction), 0) for direction in ("up", "down"))
     return views.Version(
         number=row.number,
         digest=row.digest,
@@ -129,7 +134,7 @@ def version(coordinator: Coordinator, row: Row[Any], start: float) -> views.Vers
         metrics=row.metrics,
         up_bytes=up if row.number else 0,
         down_bytes=down if row.number else 0,
-        total_bytes=sum(book[row.job, n, d] for n in before for d in ("up", "down")) if row.number else 0,
+        total_bytes=total if row.number else 0,
     )
 
 
@@ -145,7 +150,12 @@ async def version_list(coordinator: Coordinator, name: str, after: int, points: 
     if points and len(later) > points:
         picked = {round(i * (len(later) - 1) / max(1, points - 1)) for i in range(points)}
         later = [row for index, row in enumerate(later) if index in picked or _diverged(row.metrics)]
-    return [version(coordinator, row, start) for row in later]
+    found, place, total = [], -1, 0
+    for row in later:
+        total += spent(coordinator, name, place, row.number)
+        place = row.number
+        found.append(version(coordinator, row, start, total))
+    return found
 
 
 def _diverged(metrics: dict[str, Any]) -> bool:
@@ -187,9 +197,10 @@ def _node_state(coordinator: Coordinator, driver: Driver, node: str) -> Any:
         return "gone"
     if coordinator.presence.is_stale(node):
         return "stale"
-    if member.order is None:
+    order = member.order  # once: a version that closes now withdraws it
+    if order is None:
         return "idle"
-    return "evaluating" if member.order.kind == "evaluate" else "training"
+    return "evaluating" if order.kind == "evaluate" else "training"
 
 
 def nodes(coordinator: Coordinator) -> list[views.Node]:

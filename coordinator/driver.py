@@ -170,6 +170,7 @@ class Driver:
             if batch:
                 await self._take(batch)
             if ends:
+                await self._project()
                 return
 
     async def _gather(self) -> tuple[list[_Waiting], bool]:
@@ -177,7 +178,8 @@ class Driver:
         batch: list[_Waiting] = []
         delay = None if self._alarm is None else min(max(0.0, self._alarm - self.now()), NAP_S_MAX)
         try:
-            first = await asyncio.wait_for(self._queue.get(), delay)
+            async with asyncio.timeout(delay):
+                first = await self._queue.get()
         except TimeoutError:
             if self._alarm is not None and self._alarm > self.now():
                 return [], False
@@ -212,7 +214,9 @@ class Driver:
         self._carry(fed)
         for waiting, one in zip(batch, fed, strict=True):
             waiting.succeed(one.effects)
-        await self._project(fed)
+        self._unprojected += fed
+        if self._queue.empty() or len(self._unprojected) >= BATCH_MAX or any(one.state is not None for one in fed):
+            await self._project()  # else with what waits already: answers come first, and one write does for both
 
     def _note_needs(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
@@ -241,16 +245,15 @@ class Driver:
         """Ring the bells, set the alarm."""
         for one in fed:
             for effect in one.effects:
-                if isinstance(effect, Send):
+                if isinstance(effect, Send) and not isinstance(effect.body, Ack):  # that is an answer, and no news
                     self._services.bells[effect.to].set()
                 elif isinstance(effect, Wake):
                     self._alarm = effect.at
         if self.ended:
             self._alarm = None
 
-    async def _project(self, fed: Sequence[Fed]) -> None:
+    async def _project(self) -> None:
         """Write down what people read. If the disk refuses, it is written with the next batch."""
-        self._unprojected += fed
         mine = list(self._unprojected)
         try:
             items = await self._services.database.write(lambda c: journal.project(c, self.name, mine))
@@ -266,7 +269,7 @@ class Driver:
         ]
         for item in items:
             self._services.broadcast.tell(item)
-        if any(one.state is not None or _notes(one) for one in fed):
+        if any(one.state is not None or _notes(one) for one in mine):
             self._services.broadcast.tell(Item("job", self.name, {}))
 
     # Repair
@@ -278,12 +281,12 @@ class Driver:
         hub = self._new_hub(state)
         fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
         self.hub = hub
-        self._unprojected.clear()
+        self._unprojected = fed
         self._needed.clear()
         self._note_needs(entries)
         self._carry(fed)
         if fed:
-            await self._project(fed)
+            await self._project()
             log.info("replayed", job=self.name, events=len(fed), version=hub.version)
 
     async def _recover(self, batch: list[_Waiting], entries: Sequence[Entry], error: Exception) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
-import sys
 from types import FrameType
 
 import structlog
@@ -16,15 +14,13 @@ import uvloop
 from coordinator.app import create_app, operator_token
 from coordinator.guard import Guard
 from coordinator.ledger import Ledger
+from coordinator.memory import keep_big_blocks
 from coordinator.protocol import MeteredProtocol
 from coordinator.service import Coordinator
 from coordinator.settings import LOOPBACK, Settings
 from shoal.core.errors import NotAllowed, Unreachable
 
 log = structlog.get_logger()
-
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
-"""glibc keeps big blocks instead of mapping them anew for each piece of a body (measured: receiving costs half)."""
 
 KEEP_ALIVE_S = 75
 GRACE_S = 10
@@ -60,7 +56,7 @@ def run(settings: Settings) -> int:
         log.warning("plain http beyond this machine", hint="set tls_cert and tls_key, or put a TLS proxy in front")
     if settings.tls_cert is not None and settings.tls_key is None:
         raise NotAllowed("tls_cert without tls_key", hint="give both, as PEM files")
-    _tell_malloc()
+    keep_big_blocks()
     sock = listen(settings)
     server = build(settings)
     log.info("coordinator", url=address(settings, sock), data=str(settings.data))
@@ -88,12 +84,6 @@ def build(settings: Settings) -> Server:
         ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
     )
     return Server(config, coordinator)
-
-
-def _tell_malloc() -> None:
-    """Start this process again with glibc's settings, once; they are read before Python is."""
-    if sys.platform == "linux" and not any(name in os.environ for name in MALLOC) and "pytest" not in sys.modules:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | MALLOC)  # noqa: S606 - ourselves
 
 
 class Server(uvicorn.Server):

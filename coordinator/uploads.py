@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from coordinator.crash import crashpoint
+from coordinator.meter import Meter
 from coordinator.settings import Settings
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
@@ -20,7 +21,8 @@ from shoal.core.tree import Layout
 from shoal.runtime.store import FileBodies, Incoming
 from shoal.spec import Limits
 
-MEASURED_KEPT = 1024
+SEEN_KEPT = 1024
+"""Bodies whose form and norm are remembered."""
 
 
 class Uploads:
@@ -28,7 +30,7 @@ class Uploads:
 
     def __init__(self, bodies: FileBodies, settings: Settings) -> None:
         self._bodies, self._settings = bodies, settings
-        self._measured: OrderedDict[str, float] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[float, Layout]] = OrderedDict()  # what a digest names never changes
 
     def room_for(self, nbytes: int) -> None:
         """Raise `StorageFailed` (507) unless the disk has room and keeps its reserve."""
@@ -48,62 +50,84 @@ class Uploads:
         check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
         self.room_for(ref.nbytes - start)
         incoming = await asyncio.to_thread(self._bodies.incoming, owner, ref, start)
+        meter = Meter(expected) if expected is not None and not start else None
         with incoming:
             async for piece in pieces:
                 if piece and not start:
                     check.feed(piece)
                 if piece:
                     incoming.write(piece)
+                if meter is not None:
+                    meter.feed(piece)
             if not start:
                 check.finish()
-            crashpoint("upload.received")
-            await asyncio.to_thread(self._finish, incoming, expected)
+            await _received(self._finish, incoming, expected, meter.norm if meter is not None else None)
 
-    def _finish(self, incoming: Incoming, expected: Layout | None) -> None:
-        """Give a body its name, and look at it as a whole; what is wrong is not kept."""
+    def _finish(self, incoming: Incoming, expected: Layout | None, norm: float | None) -> None:
+        """Give a body its name; look at it as a whole unless that was done while it came. What is wrong is not kept."""
         incoming.finish()
+        if expected is not None and norm is not None:
+            self._remember(incoming.ref, norm, expected)
+            return
         try:
             self._examine(incoming.ref, expected)
         except InvalidPayload:
             self._bodies.delete(incoming.ref.digest)
             raise
 
+    def _remember(self, ref: Ref, norm: float, layout: Layout) -> float:
+        self._seen[ref.digest] = norm, layout
+        if len(self._seen) > SEEN_KEPT:
+            self._seen.popitem(last=False)
+        return norm
+
     def _examine(self, ref: Ref, expected: Layout | None) -> float:
         """The norm of a stored body. Raises `InvalidPayload` for another model's, and for one that is not finite."""
         slots = self._bodies.get(ref)
-        if expected is not None and wire.payload_layout(wire.layouts_of(slots)) != expected:
+        layout = wire.payload_layout(wire.layouts_of(slots))
+        if expected is not None and layout != expected:
             raise _foreign()
-        norm = self._measured.get(ref.digest)
-        if norm is None:
-            norm = self._measured[ref.digest] = wire.measure(slots)
-            if len(self._measured) > MEASURED_KEPT:
-                self._measured.popitem(last=False)
-        return norm
+        return self._remember(ref, wire.measure(slots), expected or layout)
 
     async def take_whole(self, owner: str, ref: Ref, expected: Layout | None, payload: bytes) -> None:
-        """Receive a body that came in one piece with its report."""
+        """Receive a body that came in one piece with its report; small, so that one thread does all of it at once."""
         if len(payload) != ref.nbytes:
             raise InvalidPayload(f"{len(payload)} bytes came, {ref.nbytes} were announced", code="payload.length")
+        check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
+        check.feed(payload)
+        check.finish()
+        self.room_for(ref.nbytes)
+        await _received(self._keep, ref, expected, payload)
 
-        async def once() -> AsyncIterator[bytes]:
-            yield payload
-
-        await self.take(owner, ref, 0, expected, once())
+    def _keep(self, ref: Ref, expected: Layout | None, payload: bytes) -> None:
+        slots = wire.open_payload(payload)
+        norm = wire.measure(slots)
+        self._bodies.keep(ref, payload)
+        self._remember(ref, norm, expected or wire.payload_layout(wire.layouts_of(slots)))
 
     async def admit(self, report: Report, expected: Layout | None, limits: Limits | None) -> float:
         """Check a report's stored body against the layout and the job's limits; returns its norm. Changes nothing."""
         if report.body is None:
             return 0.0
-        if not self._bodies.has(report.body.digest):
+        size = self._bodies.size(report.body.digest)
+        if size is None:
             raise Refused(
                 "the body of this report is not here", code="body.missing", hint="upload it again, then send the report"
             )
-        if self._bodies.size(report.body.digest) != report.body.nbytes:
+        if size != report.body.nbytes:
             raise InvalidPayload(f"the body of that digest has not {report.body.nbytes} bytes", code="payload.length")
-        norm = await asyncio.to_thread(self._examine, report.body, expected)
+        norm, layout = self._seen.get(report.body.digest, (None, None))
+        if norm is None or (expected is not None and layout != expected):
+            norm = await asyncio.to_thread(self._examine, report.body, expected)
         if limits is not None:
             _check_limits(limits, report, norm)
         return norm
+
+
+async def _received(store: Callable[..., None], *arguments: object) -> None:
+    """All of a body has come: store it, in a thread."""
+    crashpoint("upload.received")
+    await asyncio.to_thread(store, *arguments)
 
 
 def _check_limits(limits: Limits, report: Report, norm: float) -> None:

@@ -210,9 +210,7 @@ class Traffic(BaseModel):
 class NewJob(BaseModel):
     """A job file as JSON, and optionally the digest of an initial model that was uploaded before."""
 
-    spec: Plain = Field(
-        examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}]
-    )
+    spec: Plain = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
     start_model: str | None = None
 
 

@@ -21,7 +21,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -33,7 +33,7 @@ from shoal.core import machine, message
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.machine import Event
 from shoal.core.message import Message, Report
-from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree
+from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree, first_not_finite, norm
 
 PROTOCOLS = (1,)
 """Protocol versions that this release speaks, oldest first."""
@@ -200,6 +200,8 @@ def _parse_entry(name: str, entry: object) -> tuple[str, tuple[int, ...]]:
         raise InvalidPayload(f"tensor {name!r}: at most {DIMENSIONS_MAX} dimensions", code="payload.shape")
     if not all(type(size) is int and 0 <= size <= COUNT_MAX for size in shape):
         raise InvalidPayload(f"tensor {name!r}: its shape is no list of sizes", code="payload.shape")
+    if math.prod(filter(None, shape)) > COUNT_MAX:  # an empty tensor too: numpy refuses shapes that it cannot index
+        raise InvalidPayload(f"tensor {name!r}: a shape of more than {COUNT_MAX} elements", code="payload.shape")
     return dtype, tuple(shape)
 
 
@@ -252,9 +254,10 @@ class BodyCheck:
             self._look(piece)
 
     def _look(self, piece: bytes | memoryview) -> None:
-        self._head += piece[: self._header_bytes - len(self._head)]
+        start = len(self._head)
+        self._head += piece[: self._header_bytes - start]
         if self._expected is not None:
-            if not self._expected.header.startswith(self._head):
+            if self._expected.header[start : len(self._head)] != self._head[start:]:  # each byte is compared once
                 raise self._foreign()
             return
         if len(self._head) == 8 == self._header_bytes:
@@ -282,19 +285,25 @@ class BodyCheck:
 
 def measure(slots: Slots) -> float:
     """The greatest norm of a body's trees. Raises `InvalidPayload`, naming the tensor, when a number is not finite."""
-    from shoal.core.tree import first_not_finite, norm
-
     greatest = 0.0
     for slot, value in slots.items():
         size = norm(value) if isinstance(value, Tree) else abs(value)
         if not math.isfinite(size):
-            bad = first_not_finite(value) if isinstance(value, Tree) else (slot, 0)
-            where = f"{bad[0]}[{bad[1]}] is not finite" if bad else "the norm overflows"
             raise InvalidPayload(
-                f"{where}", code="payload.not-finite", hint="the training diverged: lower the learning rate, or clip"
+                _not_finite(slot, value),
+                code="payload.not-finite",
+                hint="the training diverged: lower the learning rate, or clip",
             )
         greatest = max(greatest, size)
     return greatest
+
+
+def _not_finite(slot: str, value: Tree | float) -> str:
+    if not isinstance(value, Tree):
+        return f"@{slot} is not finite"
+    found = first_not_finite(value)
+    prefix = "" if slot == "model" else f"@{slot}/"
+    return f"{prefix}{found[0]}[{found[1]}] is not finite" if found else "the norm overflows"
 
 
 # Heads and frames
@@ -362,7 +371,9 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or name
-        raise InvalidPayload(f"{name}: {where}: {first['msg']}", code="head.invalid") from None
+        raise InvalidPayload(f"{name}: {where[:100]}: {first['msg']}", code="head.invalid") from None
+    except RecursionError:  # what could just be read may be too deep to be written
+        raise InvalidPayload(f"{name}: nested too deep", code="head.invalid") from None
     _check(found)
     return found
 
@@ -432,7 +443,8 @@ def decode(data: bytes) -> Frame:
     if len(data) - 4 - length > INLINE_BYTES_MAX:
         raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
     try:
-        values = json.loads(data[4 : 4 + length], parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
+        text = str(data[4 : 4 + length], "utf-8")  # json.loads would take other encodings as well
+        values = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"the head is no JSON: {error}", code="head.invalid") from None
     if not isinstance(values, dict):
@@ -446,8 +458,9 @@ def decode(data: bytes) -> Frame:
         )
     if not isinstance(job, str) or not NAME.fullmatch(job):
         raise InvalidPayload("the head names no job", code="head.name")
-    found = from_json(values, _MESSAGES)
-    return Frame(job, replace(found, norm=0.0) if isinstance(found, Report) else found, data[4 + length :])
+    if "norm" in values:  # the receiver's own measurement, which nobody may send
+        raise InvalidPayload("norm: a field that never travels", code="head.invalid")
+    return Frame(job, from_json(values, _MESSAGES), data[4 + length :])
 
 
 def _no_constant(text: str) -> float:
@@ -465,10 +478,11 @@ def _whole(text: str) -> int:
 
 def negotiate(offered: Iterable[int]) -> int:
     """The newest protocol that both sides speak. Raises `Refused` when there is none."""
-    common = set(PROTOCOLS) & set(offered)
+    theirs = set(offered)
+    common = theirs & set(PROTOCOLS)
     if not common:
         raise Refused(
-            f"the other side speaks protocol {sorted(set(offered))}, this one {list(PROTOCOLS)}",
+            f"the other side speaks protocol {sorted(theirs)}, this one {list(PROTOCOLS)}",
             code="protocol.unknown",
             hint="install the same release of shoal on both sides",
         )

@@ -41,7 +41,7 @@ async def stream(
 ) -> AsyncIterable[ServerSentEvent]:
     """What happens, as it happens: note, version, metrics, job, nodes, traffic. Notes, versions and metrics have ids;
     a stream that is opened with `Last-Event-ID` begins with what was missed."""
-    label(request, job or "", kind="dashboard")
+    label(request, kind="dashboard")  # who watches a job is none of its costs
     reader = coordinator.broadcast.open(job)
     try:
         hello = {"server_time": iso(time.time()), "version": __version__, "boot": iso(coordinator.started_at)}
@@ -104,4 +104,5 @@ async def _version(coordinator: Coordinator, job: str, number: int) -> dict[str,
         row = await coordinator.version_row(job, number)
     except Refused:
         return {"number": number}
-    return describe.version(coordinator, row, start).model_dump(mode="json")
+    total = describe.spent(coordinator, job, -1, number)
+    return describe.version(coordinator, row, start, total).model_dump(mode="json")

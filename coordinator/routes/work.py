@@ -73,7 +73,8 @@ async def work(
             if left <= 0 or not coordinator.ready:
                 break
             try:
-                await asyncio.wait_for(bell.wait(), left)
+                async with asyncio.timeout(left):
+                    await bell.wait()
             except TimeoutError:
                 break
     return Response(status_code=204)
@@ -91,6 +92,9 @@ async def _news(
     """The first thing that the node does not know yet."""
     for driver in coordinator.running():
         if only and driver.name not in only:
+            member = driver.hub.roster.get(node)
+            if member is not None and member.here:  # its hello made it one, but it takes no part
+                await driver.tell(Leave(node))
             continue
         if not driver.hub.knows(node):
             await driver.tell(Poll(node))

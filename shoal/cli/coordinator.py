@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,10 +46,12 @@ def coordinator(
     The first start makes an operator token in DATA/operator.token. Ctrl-C ends gracefully: nothing is lost, at whatever
     moment; a second Ctrl-C ends at once.
     """
+    from coordinator.memory import keep_big_blocks
     from shoal.cli.values import assignments
 
+    keep_big_blocks()
     try:
-        from coordinator.serve import MALLOC, run
+        from coordinator.serve import run
     except ModuleNotFoundError as error:
         raise ShoalError(
             f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[coordinator]"'
@@ -73,8 +73,7 @@ def coordinator(
     settings = load(Settings, "coordinator", config=out.flags.config, given=given)
     address = address_of(settings)
     secret = settings.data.absolute() / "operator.token"
-    if sys.platform != "linux" or any(name in os.environ for name in MALLOC):  # else it starts itself again, once
-        announce(settings, address, secret)
+    announce(settings, address, secret)
     logs.configure("coordinator", level=log_level())
     code: int = run(settings)
     if code == 0:

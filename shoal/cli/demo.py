@@ -107,10 +107,7 @@ def free_port(wanted: int) -> int:
 
 def start(house: Household, plan: Plan) -> list[Child]:
     """Start all processes; the clients wait for their token, which the coordinator must make first."""
-    # MALLOC_…: what the coordinator would start itself again for, to be faster with large models. These are small.
-    house.start(
-        "coordinator", ["coordinator", "--host", HOST, "--port", str(plan.port), "--data", "data"], MALLOC_TOP_PAD_="0"
-    )
+    house.start("coordinator", ["coordinator", "--host", HOST, "--port", str(plan.port), "--data", "data"])
     options = {"parts": plan.clients, "split": plan.split, "seed": plan.seed}
     nodes = []
     for part in range(plan.clients):

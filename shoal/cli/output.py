@@ -49,6 +49,7 @@ class Output:
     def begin(self, flags: Flags) -> None:
         """Start over, with these flags."""
         self.flags = flags
+        self.has_answered = False
         self._consoles: dict[str, Console] = {}
 
     def console(self, stream: str) -> Console:
@@ -78,6 +79,7 @@ class Output:
 
     def answer(self, data: Mapping[str, Any], *shown: RenderableType) -> None:
         """The command's result: `data` for programs, `shown` for people."""
+        self.has_answered = True
         if self.flags.json:
             _envelope("ok", data=data)
             return
@@ -86,6 +88,7 @@ class Output:
 
     def error(self, message: str, code: str, hint: str = "", usage: str = "") -> None:
         """The command has failed."""
+        self.has_answered = True
         if self.flags.json:
             _envelope("error", error={"code": code, "message": message, "hint": hint})
             return

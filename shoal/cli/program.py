@@ -91,6 +91,8 @@ class Program(TyperGroup):
             hint = "this is a bug in shoal or in your code above: please report it with the lines above"
             out.error(f"{type(error).__name__}: {error}", "internal", hint)
         code = code if isinstance(code, int) else OK
+        if code and out.flags.json and not out.has_answered:
+            out.error(*(("interrupted by a signal", "interrupted") if code == INTERRUPTED else ("it failed", "failed")))
         if standalone_mode:
             sys.exit(code)
         return code

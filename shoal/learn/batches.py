@@ -51,8 +51,9 @@ class Options(NamedTuple):
     device: torch.device
     resident_bytes_max: int = 1 << 30
     workers: int = 0
-    merge_single: bool = False
-    """Add a last batch of one example to the one before: BatchNorm cannot train on a single value."""
+    merge_small: bool = False
+    """Add a last batch of less than half the size to the one before. BatchNorm cannot train on a single example, and on
+    two or three it learns statistics so wrong that they can ruin the model, so its models are never given so few."""
 
 
 def source_of(data: Data, options: Options) -> Source:
@@ -96,10 +97,10 @@ class Tensors:
         return self._length
 
     def steps(self, batch_size: int) -> int:
-        return len(cuts(self._length, batch_size, merge_single=self.options.merge_single))
+        return len(cuts(self._length, batch_size, merge_small=self.options.merge_small))
 
     def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[tuple[Tensor, ...]]:
-        places = cuts(self._length, batch_size, merge_single=self.options.merge_single)
+        places = cuts(self._length, batch_size, merge_small=self.options.merge_small)
         order = _order(self._length, places, shuffle)
         if order is not None:
             order = order.to(self.tensors[0].device)
@@ -123,10 +124,10 @@ class Items:
         return len(self.dataset)
 
     def steps(self, batch_size: int) -> int:
-        return len(cuts(self.examples, batch_size, merge_single=self.options.merge_single))
+        return len(cuts(self.examples, batch_size, merge_small=self.options.merge_small))
 
     def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
-        places = cuts(self.examples, batch_size, merge_single=self.options.merge_single)
+        places = cuts(self.examples, batch_size, merge_small=self.options.merge_small)
         order = _order(self.examples, places, shuffle)
         numbers = list(range(self.examples)) if order is None else order.tolist()
         # Without a generator of its own the loader seeds its workers from torch's default one, which is seeded, and
@@ -185,11 +186,11 @@ class Loader:
             yield moved(batch, self.options.device)
 
 
-def cuts(examples: int, batch_size: int, *, merge_single: bool = False) -> list[tuple[int, int]]:
-    """Where batches begin and end. The last may be smaller; batch size 0: one batch of all."""
+def cuts(examples: int, batch_size: int, *, merge_small: bool = False) -> list[tuple[int, int]]:
+    """Where batches begin and end. The last may be smaller, or up to half larger; batch size 0: one batch of all."""
     size = batch_size or examples
     places = [(start, min(start + size, examples)) for start in range(0, examples, max(1, size))]
-    if merge_single and len(places) > 1 and size > 1 and examples % size == 1:
+    if merge_small and len(places) > 1 and 0 < 2 * (examples % size) < size:
         places[-2:] = [(places[-2][0], examples)]
     return places
 

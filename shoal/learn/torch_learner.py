@@ -129,7 +129,7 @@ class TorchLearner:
     def _take_data(self, device: torch.device) -> None:
         config = self.config
         options = Options(
-            device, config.resident_bytes_max, config.workers, merge_single=bool(norm_tensors(self.module))
+            device, config.resident_bytes_max, config.workers, merge_small=bool(norm_tensors(self.module))
         )
         train, test = self._data
         self.train_data: Source = source_of(train, options)

@@ -188,6 +188,23 @@ class FileBodies:
                 os.close(descriptor)
                 temporary.unlink(missing_ok=True)
 
+    def keep(self, ref: Ref, data: bytes) -> None:
+        """Write a body that came whole, durably. Raises `InvalidPayload` when it is not what its name says."""
+        _same_digest(digest_of([data]), ref)
+        temporary = self.temporary()
+        with storing(self.folder):
+            if self._is_there(ref):
+                return
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                write_all(descriptor, data)
+                _keep(descriptor, temporary, self.path(ref.digest), "body", self._at)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
+            finally:
+                os.close(descriptor)
+
     def get(self, ref: Ref) -> Slots:
         """Open a body; its tensors are read when they are used. Raises `StorageFailed` when it is not there whole."""
         return open_payload(self.open(ref))
@@ -391,13 +408,7 @@ class Incoming:
         """All has come: check it against its name and store it. Raises `InvalidPayload`, `StorageFailed`."""
         if self.offset != self.ref.nbytes:
             raise Refused(f"truncated: {self.offset} of {self.ref.nbytes} bytes came", code="body.short")
-        found = self._sha.hexdigest()
-        if found != self.ref.digest:
-            raise InvalidPayload(
-                f"the bytes that came are {found[:12]}…, not {self.ref.digest[:12]}…",
-                code="body.digest",
-                hint="they were changed on the way, or on a disk: send the body again",
-            )
+        _same_digest(self._sha.hexdigest(), self.ref)
         self._bodies.adopt(self._temporary, self.ref)
         self._partial.unlink(missing_ok=True)
 
@@ -414,6 +425,15 @@ class Incoming:
                 self._partial.unlink(missing_ok=True)
             else:
                 _shelve(self._temporary, self._partial)
+
+
+def _same_digest(found: str, ref: Ref) -> None:
+    if found != ref.digest:
+        raise InvalidPayload(
+            f"the bytes that came are {found[:12]}…, not {ref.digest[:12]}…",
+            code="body.digest",
+            hint="they were changed on the way, or on a disk: send the body again",
+        )
 
 
 def digest_of(pieces: Iterable[Any]) -> str:

@@ -3,13 +3,14 @@ and the deadline after Bonawitz et al., "Towards Federated Learning at Scale", M
 
     n = cohort, or fraction * members        ask n + over of them
     close when n have reported, or nobody is left to wait for, or the deadline has passed: the last two from `quorum` on
-    below the quorum, each deadline that passes asks as many nodes more as are missing, and those that failed once more
+    below the quorum the deadline is doubled, and each time as many nodes more are asked as are missing, and those that
+    failed once more
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
+from math import floor, log2
 from statistics import median
 from typing import ClassVar
 
@@ -102,7 +103,7 @@ class Rounds(Schedule):
         late = view.now >= view.opened + deadline
         if late and enough:
             return [Close(f"deadline of {deadline:g} s with {got} of {wanted}")]
-        passed = max(1, floor((view.now - view.opened) / deadline)) if late else 0
+        passed = max(1, floor(log2((view.now - view.opened) / deadline)) + 1) if late else 0
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
         fresh = [node for node in view.idle if node not in view.asked]
         if missing > 0 and fresh:
@@ -111,8 +112,9 @@ class Rounds(Schedule):
             return [Ask(nodes, "train", f"{why}: {len(nodes)} asked in their place")]
         if not pending and enough:
             return [Close(f"{got} of {wanted}: nobody is left to wait for")]
-        until = view.opened + (1 + passed) * deadline
-        until += deadline if until <= view.now else 0.0  # a rounding error must not become a busy loop
+        until = view.opened + 2**passed * deadline
+        if until <= view.now:  # a rounding error must not become a busy loop
+            until = view.opened + 2 ** (passed + 1) * deadline
         return self._extend(view, until, wanted, late)
 
     def _extend(self, view: View, until: float, wanted: int, late: bool) -> list[Decision]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Literal, TypeVar
 
+from shoal.core.errors import InvalidJob
 from shoal.core.machine import Rejected
 from shoal.core.message import Message
 from shoal.sim.clock import Clock
@@ -34,10 +36,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Faults:
-    """All of it ends at `until_s`; what is lost by then is lost. The default is a world without faults."""
+    """What can go wrong. The default is a world without faults."""
 
-    until_s: float = 0.0
-    """Seconds of virtual time."""
+    until_s: float = inf
+    """Seconds of virtual time after which nothing goes wrong any more; what is lost by then is lost."""
     delay_s: float = 0.0
     """The mean delay of a message; delays vary exponentially, so messages overtake each other."""
     loss: float = 0.0
@@ -51,6 +53,13 @@ class Faults:
     """How often each node's process dies, between any two of its effects."""
     keep: float = 1.0
     """The chance that a dead node's disk (private memory and unsent report) survives."""
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "keep"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidJob(f"faults: {name} is {getattr(self, name)}, but a share lies between 0 and 1")
+        if min(self.until_s, self.delay_s, self.hub_crashes, self.node_crashes) < 0:
+            raise InvalidJob("faults: until_s, delay_s and the numbers of crashes must not be negative")
 
 
 class Network:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from shoal.core.algorithm import Algorithm, Task
 from shoal.core.algorithm import perform as algorithm_part
-from shoal.core.errors import LearnerFailed, ShoalError
+from shoal.core.errors import LearnerFailed
 from shoal.core.learner import Learner, Tick, no_tick
 from shoal.core.machine import Result
 from shoal.core.message import Bodies, Order, Ref
+from shoal.learn.blame import blamed
 
 
 def perform(
@@ -17,12 +18,8 @@ def perform(
     slots = bodies.get(order.body) if order.body is not None else {}
     own = bodies.get(memory) if memory is not None else {}
     task = Task(order.id, order.kind, order.version, order.seed, slots, tick)
-    try:
+    with blamed(f"the learner's {order.kind}"):
         local = algorithm_part(algorithm, learner, task, own)
-    except ShoalError:
-        raise
-    except Exception as error:
-        raise LearnerFailed(f"{type(error).__name__}: {error}") from error
     if local is None:
         raise LearnerFailed("the algorithm had nothing to report")
     kept = bodies.put(local.memory) if local.memory is not None else None

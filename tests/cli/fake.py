@@ -56,6 +56,8 @@ class FakeCoordinator:
         self.asked: list[Asked] = []
         self.events: list[Iterable[tuple[str, Any]]] = []
         self.stream: Problem | None = None
+        self.hold: threading.Event | None = None
+        """Streams stay open until this is set."""
         self.clock_ahead_s = 0
         fake = self
 
@@ -109,6 +111,8 @@ class FakeCoordinator:
         for number, (name, data) in enumerate(script, 1):
             handler.wfile.write(f"event: {name}\nid: {number}\ndata: {json.dumps(data)}\n\n".encode())
             handler.wfile.flush()
+        if self.hold is not None:
+            self.hold.wait(60)
         handler.close_connection = True
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -14,18 +13,25 @@ import pytest
 from safetensors.numpy import load_file
 
 from shoal.cli.demo import free_port
-from tests.cli.conftest import process
+from tests.cli.conftest import Shoal, envelope, process
 from tests.cli.test_simulate import JOB, TOY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-def shoal(*arguments: object, **env: str) -> dict[str, Any]:
-    """The data of a command that must succeed."""
-    running = process(*arguments, "--json", env=env)
-    output, said = running.communicate(timeout=120)
-    assert running.returncode == 0, said + output
-    data: dict[str, Any] = json.loads(output)["data"]
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def ask(shoal: Shoal) -> Ask:
+    """The data of a command that must succeed; in this process, since one for each would take longer than the rest."""
+
+    def data(*arguments: object) -> dict[str, Any]:
+        result = shoal(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = envelope(result)["data"]
+        return found
+
     return data
 
 
@@ -68,32 +74,32 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def test_from_an_empty_folder_to_a_model(
-    place: Path, coordinator: subprocess.Popen[str], start: Callable[..., subprocess.Popen[str]]
+    place: Path, ask: Ask, coordinator: subprocess.Popen[str], start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     (place / "toy.py").write_text(TOY)
     (place / "job.toml").write_text(JOB.replace("min_nodes = 3", "min_nodes = 1"))
-    assert shoal("jobs", "list") == {"jobs": []}
-    use = shoal("token", "create", "--name", "a")["use"].replace("FILE.py:learner", "toy.py:learner").split()
+    assert ask("jobs", "list") == {"jobs": []}
+    use = ask("token", "create", "--name", "a")["use"].replace("FILE.py:learner", "toy.py:learner").split()
     assert use[:2] == ["shoal", "join"]
     node = start(*use[1:], "--state", "state")
-    done = shoal("run", "job.toml")
+    done = ask("run", "job.toml")
     assert (done["job"]["state"], done["nodes"][0]["name"]) == ("done", "a")
     assert done["nodes"][0]["up_bytes"] > 0
-    assert [one["name"] for one in shoal("nodes", "list")["nodes"]] == ["a"]
-    made = shoal("export", "toy", "--version", "last", "-o", "m.safetensors", "--metrics", "m.csv")
+    assert [one["name"] for one in ask("nodes", "list")["nodes"]] == ["a"]
+    made = ask("export", "toy", "--version", "last", "-o", "m.safetensors", "--metrics", "m.csv")
     assert made["model"]["version"] == 3
     assert load_file("m.safetensors")["w"].tolist() == [0.0, 0.0]
     assert len((place / "m.csv").read_text().splitlines()) == 5
 
-    again = shoal("run", "job.toml", "--name", "second", "--model", "m.safetensors", "--set", "rounds=1")
+    again = ask("run", "job.toml", "--name", "second", "--model", "m.safetensors", "--set", "rounds=1")
     assert again["job"]["version"] == 1
-    waiting = shoal("run", "job.toml", "--name", "third", "--detach", "--set", "schedule.min_nodes=9")
+    waiting = ask("run", "job.toml", "--name", "third", "--detach", "--set", "schedule.min_nodes=9")
     assert waiting["job"]["state"] == "waiting"
-    assert shoal("jobs", "stop", "third")["job"]["state"] == "stopped"
-    assert "by an operator" in shoal("jobs", "show", "third")["job"]["state_why"]
-    assert shoal("doctor")["healthy"]
+    assert ask("jobs", "stop", "third")["job"]["state"] == "stopped"
+    assert "by an operator" in ask("jobs", "show", "third")["job"]["state_why"]
+    assert ask("doctor")["healthy"]
 
-    shoal("nodes", "remove", "a", "--yes")
+    ask("nodes", "remove", "a", "--yes")
     assert node.wait(60) == 3  # its credential is revoked
     code, said = ended(coordinator, signal.SIGINT)
     assert code == 130

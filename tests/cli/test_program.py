@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from shoal.cli.program import exit_code, flags_first
 from shoal.core import errors
 from tests.cli.commands import COMMANDS, leaves
 from tests.cli.conftest import Shoal, envelope, process
-from tests.cli.fake import FakeCoordinator, Problem
+from tests.cli.fake import FakeCoordinator, Problem, a_job
 from tests.house.sources import ROOT
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -223,23 +223,45 @@ def test_a_closed_pipe_is_no_crash() -> None:
     running.stderr.close()
 
 
-def test_ctrl_c_ends_with_130(fake: FakeCoordinator) -> None:
-    asked = []
+@pytest.mark.parametrize("json_wanted", [False, True])
+def test_ctrl_c_ends_with_130(fake: FakeCoordinator, json_wanted: bool) -> None:
+    asked = threading.Event()
+    done = threading.Event()
 
     def slow(_: object) -> dict[str, object]:
-        asked.append(True)
-        time.sleep(5)
+        asked.set()
+        done.wait(20)
         return {"jobs": []}
 
     fake.answers["GET /jobs"] = slow
-    running = process("jobs", "list", "--url", fake.url)
-    while not asked:
-        time.sleep(0.01)
+    running = process("jobs", "list", "--url", fake.url, *(["--json"] if json_wanted else []))
+    assert asked.wait(30)
     running.send_signal(signal.SIGINT)
-    output, errors_said = running.communicate(timeout=30)
+    output, said = running.communicate(timeout=30)
+    done.set()
     assert running.returncode == 130
-    assert output == ""
-    assert "Traceback" not in errors_said
+    assert "Traceback" not in said
+    if json_wanted:
+        assert json.loads(output)["error"]["code"] == "interrupted"
+    else:
+        assert output == ""
+
+
+def test_ctrl_c_while_watching_leaves_the_job_alone(fake: FakeCoordinator, place: Path) -> None:
+    COMMANDS["run"].prepare(fake, place)
+    streaming = threading.Event()
+    fake.events = []
+    fake.answers["GET /jobs/digits"] = lambda asked: streaming.set() or a_job()
+    fake.hold = threading.Event()
+    fake.events = [[("hello", {})]]
+    running = process("run", "job.toml", "--url", fake.url)
+    assert streaming.wait(30)  # it reads the job when the stream says hello
+    running.send_signal(signal.SIGINT)
+    output, said = running.communicate(timeout=30)
+    fake.hold.set()
+    assert running.returncode == 130, said
+    assert "shoal jobs stop digits" in output
+    assert not [asked for asked in fake.asked if asked.path.endswith("/stop")]
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:

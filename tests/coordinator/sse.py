@@ -25,19 +25,18 @@ def listening(url: str, last: int | None = None, job: str = "", read_s: float = 
     """The events of a stream, from after `last` on."""
     headers = {} if last is None else {"Last-Event-ID": str(last)}
     params = {"job": job} if job else {}
-    timeout = httpx.Timeout(30.0, read=read_s)
-    with client(timeout=timeout) as asking:
-        with asking.stream("GET", f"{url}/api/v1/stream", params=params, headers=headers) as answer:
-            assert answer.status_code == 200, answer.read()
-            yield _events(answer)
+    asking = client(timeout=httpx.Timeout(30.0, read=read_s))
+    with asking, asking.stream("GET", f"{url}/api/v1/stream", params=params, headers=headers) as answer:
+        assert answer.status_code == 200, answer.read()
+        yield _events(answer)
 
 
 def _events(answer: httpx.Response) -> Iterator[Event]:
     fields: dict[str, str] = {}
     for line in answer.iter_lines():
         if line.startswith(":"):
-            yield Event("comment", None, line[1:].strip())
-        elif line:
+            continue
+        if line:
             name, _, value = line.partition(":")
             fields[name] = value.removeprefix(" ")
         elif "data" in fields:

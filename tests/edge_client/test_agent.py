@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import edge_client
-from edge_client.agent import Agent
+from edge_client.agent import LANE_S, Agent
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.message import Stop
+from shoal.runtime.threads import Lane
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
 from tests.edge_client.learners import VectorLearner
@@ -32,6 +33,7 @@ def test_a_job_runs_to_its_end(place: Place, size: int) -> None:
     assert learner.trained == 3
     assert len(coordinator.counted) == len(set(coordinator.counted)) == 5  # init, three rounds, evaluation
     assert coordinator.failed == []
+    assert coordinator.requests["GET /jobs/j"] == 2  # at the start; of its end it is told, and need not ask
 
 
 def test_a_job_that_has_ended_leaves_nothing_but_the_credential(place: Place) -> None:
@@ -92,6 +94,46 @@ def test_without_named_jobs_it_stays(place: Place) -> None:
     node.leave()
     assert node.end() is False
     assert coordinator.left == ["a"]
+
+
+def test_an_idle_node_is_told_that_its_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names its last order in its polls, so it needs not ask."""
+
+    async def not_asked(self: Agent) -> None:
+        """What would find it out later."""
+
+    monkeypatch.setattr(Agent, "_look_again", not_asked)
+    coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
+    with serving(coordinator) as url:
+        node = Running(Place(coordinator, url, tmp_path), VectorLearner(), wait_s=0.2)
+        coordinator.wait(lambda: coordinator.counted)  # the initial model; then it waits for another node
+        polls = coordinator.requests["GET /work"]
+        coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 3)
+        coordinator.feed("j", Stop("an operator wants it so"))
+        assert node.end() is True
+
+
+def test_who_is_in_a_hurry_does_not_wait_for_the_learner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    real = Lane.rest
+
+    async def rest(self: Lane, patience_s: float) -> bool:
+        waited.append(patience_s)
+        return await real(self, 0.0)
+
+    async def main(hurry: bool) -> None:
+        agent = Agent(place.settings(jobs=[]), VectorLearner())
+        running = asyncio.create_task(agent.run())
+        await asyncio.sleep(0.05)
+        if hurry:
+            agent.abandon()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    monkeypatch.setattr(Lane, "rest", rest)
+    for hurry in (False, True):
+        asyncio.run(main(hurry))
+    assert waited == [LANE_S, 0.0]
 
 
 def test_an_idle_node_does_not_hammer(place: Place) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from shoal.core.machine import Version
-from tests.edge_client.conftest import LARGE, PLAN, Place
+from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
+from tests.edge_client.learners import VectorLearner
 from tests.edge_client.remembering import installed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,24 @@ def test_the_points_are_those_in_the_source() -> None:
     single = set(re.findall(r"""at\(\s*"([a-z.]+)"\)""", text))
     written = set(re.findall(r"""write_file\([^\n]*"([a-z]+)", self\._at""", text)) | {"body"}
     assert single | {f"{what}.{step}" for what in written for step in STEPS} == {*ONCE, *EVERY_ROUND}
+
+
+@pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])
+def test_a_report_is_delivered_though_no_order_stands(tmp_path: Path, size: int) -> None:
+    """The answer had come, but was not acted on; the job waits for another node, so nothing else reminds of it."""
+    plan = {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}
+    coordinator = Coordinator(tmp_path / "coordinator", {"j": plan})
+    with serving(coordinator) as url:
+        place = Place(coordinator, url, tmp_path)
+        assert child(place, "report.answered", size=size) == -signal.SIGKILL
+        (report,) = (tmp_path / "state").rglob("report")
+        node = Running(place, VectorLearner())
+        coordinator.wait(lambda: coordinator.requests["POST /jobs/j/reports"] == 2)
+        node.leave()
+        assert node.end() is False
+    assert not report.exists()
+    assert len(coordinator.counted) == len(coordinator.metrics) == 1  # answered twice, counted once
+    assert coordinator.requests["PUT /jobs/j/bodies/DIGEST"] == (1 if size == LARGE else 0)  # nor sent twice
 
 
 def test_an_unsent_report_is_taken_up(place: Place) -> None:

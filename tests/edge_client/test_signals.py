@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from edge_client.running import _Process
+from shoal.runtime.store import no_crash
+from shoal.runtime.threads import Lane
 from tests.edge_client.conftest import Place
+from tests.edge_client.learners import VectorLearner
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,17 +79,43 @@ def test_ctrl_c_delivers_what_is_ready(place: Place) -> None:
 
 
 def test_ctrl_c_twice_is_now(place: Place) -> None:
-    """The learner doesn't look at its ticks, and the coordinator doesn't answer: no reason to stay."""
-    with process(place, OPTIONS='{"fault": "deaf"}') as node:
-        training(place)
-        for _ in range(20):
-            place.coordinator.plant("lose-request", "POST", "/leave")
+    """A report that would be given a minute to get through is not waited for."""
+    coordinator = place.coordinator
+    faults = [coordinator.plant("503", "POST", "/jobs/j/reports") for _ in range(5000)]
+    with process(place, ANSWER_S="60") as node:
+        faults[0].hit.wait(30.0)
         node.send_signal(signal.SIGINT)
         assert "handing my orders back" in next(line for line in node.stderr or () if "handing" in line)
         node.send_signal(signal.SIGINT)
         begun = time.monotonic()
+        assert node.wait(timeout=50) == 130
+        assert time.monotonic() - begun < 30.0
+    assert coordinator.left == []
+
+
+def test_a_learner_that_does_not_listen_keeps_nobody(place: Place) -> None:
+    with process(place, OPTIONS='{"fault": "deaf"}') as node:
+        training(place)
+        node.send_signal(signal.SIGINT)
         assert node.wait(timeout=30) == 130
-        assert time.monotonic() - begun < 20.0
+    assert place.coordinator.left == ["a"]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_the_interpreter_is_not_torn_down_under_a_training(
+    place: Place, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """A thread deep in C++ would crash it; then there would be another exit code."""
+    at_exit: list[Callable[[], None]] = []
+    codes: list[int] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    running = _Process(place.settings(), VectorLearner(), no_crash)
+    running._code = 130
+    running._die_hard()
+    monkeypatch.setattr(Lane, "busy", busy)
+    at_exit[0]()
+    assert codes == [130] * busy
 
 
 def test_sigterm_lets_the_work_be_done(place: Place) -> None:

@@ -198,6 +198,7 @@ def test_a_coordinator_that_begins_anew(transport: HttpTransport, link: Script) 
     with pytest.raises(Unreachable):
         transport.body("j", REF, never)
     transport.body("j", REF, never)
+    assert link.calls == ["download from 0", "download from 1000"]
 
 
 def test_all_had_come_before_the_process_died(transport: HttpTransport, link: Script, tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ def test_batch_norm_is_averaged_with_its_statistics(split: str) -> None:
     assert reached[StatisticsLeft] < reached[FedAvg] - 0.05
 
 
+def test_batch_norm_stands_small_last_batches() -> None:
+    """Parts that leave two examples over: trained on alone, those now and then halve the accuracy of a round."""
+    learners = [digits.learner(part, 4, model="bn") for part in range(4)]
+    assert {2} < {learner.train_data.examples % 8 for learner in learners}
+    reached = accuracies(FedAvg(epochs=2, batch_size=8, lr=0.2), learners, digits.held_out("bn"))
+    assert min(list(itertools.islice(reached, 25))[8:]) >= 0.95
+
+
 def test_batch_norm_counts_its_batches_as_whole_numbers() -> None:
     learners = digit_learners(4, model="bn")
     model = learners[0].init(0)

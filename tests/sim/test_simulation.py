@@ -80,6 +80,19 @@ def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None
         assert np.allclose(good.model[name], result.model[name], atol=1e-6)
 
 
+def test_faults_have_no_end_unless_one_is_given(result: shoal.Result) -> None:
+    lossy = shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(loss=0.2))
+    assert lossy.versions[-1].closed > 2 * result.versions[-1].closed
+    with pytest.raises(InvalidJob, match="does not go on"):
+        shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(loss=1.0))
+
+
+@pytest.mark.parametrize("wrong", [{"loss": 1.5}, {"duplicate": -0.1}, {"keep": float("nan")}, {"hub_crashes": -1}])
+def test_faults_that_make_no_sense(wrong) -> None:
+    with pytest.raises(InvalidJob, match="faults: "):
+        shoal.Faults(**wrong)
+
+
 def test_progress_grows_to_one() -> None:
     told: list[tuple[float, str]] = []
     shoal.simulate(job(rounds=2), unbalanced(), progress=lambda *said: told.append(said))

@@ -1,0 +1,77 @@
+"""The norm of a body, measured while the body arrives, so that it need not be read again for it.
+
+It is the receiver's own measurement, over the same blocks as `shoal.wire.measure`, and so the same number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal import wire
+from shoal.core.tree import Layout, to_float
+
+
+class _Block(NamedTuple):
+    """Bytes of a body that are measured together: numbers of one type, of one slot; dtype "" is not measured."""
+
+    slot: int
+    dtype: str
+    nbytes: int
+
+
+_END = _Block(0, "", 0)
+
+
+class Meter:
+    """`expected`: the whole body's layout, which its header must have been compared with."""
+
+    def __init__(self, expected: Layout) -> None:
+        self._blocks = _blocks(expected)
+        self._block = next(self._blocks)
+        self._missing = self._block.nbytes
+        self._kept = bytearray()  # of the block in hand, when it does not come in one piece
+        self._squares: dict[int, float] = {}
+
+    def feed(self, piece: bytes | memoryview) -> None:
+        """Take the next bytes."""
+        view = memoryview(piece)
+        with np.errstate(over="ignore", invalid="ignore"):  # `norm` tells
+            while view and self._missing:
+                part, view = view[: self._missing], view[self._missing :]
+                self._missing -= len(part)
+                if self._block.dtype and (self._missing or self._kept):
+                    self._kept += part
+                if not self._missing:
+                    self._measure(self._kept or part)
+
+    def _measure(self, data: bytearray | memoryview) -> None:
+        """The block in hand is complete; the next one is taken up."""
+        slot, dtype, _ = self._block
+        if dtype:
+            wide = to_float(np.frombuffer(data, np.uint8), dtype, np.float64 if dtype == "F64" else np.float32)
+            self._squares[slot] = self._squares.get(slot, 0.0) + float(np.dot(wide, wide))
+            self._kept = bytearray()
+        self._block = next(self._blocks, _END)
+        self._missing = self._block.nbytes
+
+    @property
+    def norm(self) -> float | None:
+        """The greatest norm of a slot; None when something is not finite, or overflows: `wire.measure` says what."""
+        norms = [math.sqrt(square) for square in self._squares.values()]
+        return max(norms, default=0.0) if all(map(math.isfinite, norms)) else None
+
+
+def _blocks(expected: Layout) -> Iterator[_Block]:
+    """A body from its first byte to its last, cut as the operations on trees cut each slot."""
+    yield _Block(0, "", len(expected.header))
+    for slot, layout in enumerate(wire.parse_header(expected.header).values()):
+        if layout is None:
+            yield _Block(slot, "F64", 8)
+            continue
+        for segment in layout.segments:
+            for block in segment.blocks():
+                yield _Block(slot, block.dtype if block.is_float else "", block.stop - block.start)

@@ -1,0 +1,77 @@
+"""The norm of a body that is measured while it arrives is the norm of the body that arrived."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.meter import Meter
+from shoal import wire
+from shoal.core.tree import BLOCK_ELEMENTS, Slots, Tree
+
+
+def body(slots: Slots) -> bytes:
+    return b"".join(bytes(piece) for piece in wire.payload_pieces(slots))
+
+
+def metered(slots: Slots, cuts: list[int]) -> float | None:
+    """What a meter says of the body when it comes in pieces that end at these places."""
+    data = body(slots)
+    meter = Meter(wire.payload_layout(wire.layouts_of(slots)))
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    for start, stop in pairwise(edges):
+        meter.feed(data[start:stop])
+    return meter.norm
+
+
+def mixed(seed: int, elements: int) -> Slots:
+    """Trees of several types, empty and whole tensors among them, and a number."""
+    draw = np.random.default_rng(seed)
+    arrays = {
+        "a": draw.standard_normal(elements),
+        "b": draw.standard_normal((elements, 3)).astype(np.float32),
+        "c": draw.integers(-9, 9, elements),
+        "d": np.zeros((0, 4), np.float32),
+        "e": draw.standard_normal(elements).astype(np.float16),
+        "f": draw.integers(0, 0x4000, elements).astype(np.uint16),
+    }
+    other = Tree.of({"w": draw.standard_normal(elements).astype(np.float32)})
+    return {"model": Tree.of(arrays, {"f": "BF16"}), "c": other, "step": -float(elements) * 1e20}
+
+
+@given(st.integers(0, 99), st.integers(1, 200), st.lists(st.integers(0, 10_000), max_size=12))
+def test_the_cuts_do_not_matter(seed: int, elements: int, cuts: list[int]) -> None:
+    slots = mixed(seed, elements)
+    assert metered(slots, cuts) == wire.measure(slots)
+    del slots["step"]
+    assert metered(slots, cuts) == wire.measure(slots)
+
+
+@pytest.mark.parametrize("step", [1, 4093, 65_536, 256_000, 10**9])
+def test_large_bodies_are_cut_as_sums_are(step: int) -> None:
+    draw = np.random.default_rng(0)
+    size = 50 if step == 1 else 3 * BLOCK_ELEMENTS + 17
+    slots: Slots = {"model": Tree.of({"w": draw.standard_normal(size).astype(np.float32), "v": draw.normal(size=size)})}
+    assert metered(slots, list(range(0, 13 * size, step))) == wire.measure(slots)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("place", ["model", "c", "step"])
+def test_what_is_not_finite_is_left_to_measure(value: float, place: str) -> None:
+    slots = mixed(1, 20)
+    slots["step"] = 1.0
+    if place == "step":
+        slots["step"] = value
+    else:
+        slots[place] = Tree.of({"w": np.array([1.0, value, 1.0], np.float32)})
+    expected = 1e30 if (place, value) == ("step", 1e30) else None
+    assert metered(slots, [7]) == expected
+
+
+def test_numbers_alone() -> None:
+    assert metered({"step": -2.5}, []) == 2.5
+    assert metered({"model": Tree.of({"n": np.arange(5)})}, []) == 0.0

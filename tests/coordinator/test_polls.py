@@ -1,0 +1,276 @@
+"""The long poll: answered the moment there is news, silent otherwise, and the sign of life of who holds it open."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal import wire
+from shoal.core.message import Fail, Idle, Order, Stop
+from tests.coordinator.node import Node
+from tests.coordinator.raw import connected, head
+from tests.coordinator.server import Inside, Server, inside, until
+from tests.coordinator.stage import by_hand, order_of, set_up
+
+AT_ONCE_S = 5.0
+"""Far less than a poll may last here, and far more than anything here needs."""
+
+
+@pytest.fixture
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """A coordinator whose polls are long."""
+    with inside(tmp_path_factory.mktemp("poll") / "data", poll_s_max=25) as running:
+        yield running
+
+
+class Polling(threading.Thread):
+    """A poll in the background."""
+
+    def __init__(self, node: Node, **params: Any) -> None:
+        super().__init__(daemon=True)
+        self.node, self.params = node, {"wait_s": 25, **params}
+        self.answer: httpx.Response | None = None
+        self.start()
+
+    def run(self) -> None:
+        self.answer = self.node.once("GET", "/work", params=self.params)
+
+    def frame(self) -> wire.Frame:
+        """What it brought, and brought at once."""
+        self.join(AT_ONCE_S)
+        assert self.answer is not None, "no answer yet"
+        assert self.answer.status_code == 200
+        return wire.decode(self.answer.content)
+
+
+def open_polls(running: Inside, node: str) -> int:
+    return running.coordinator.presence._open[node]
+
+
+def held(order: Order, job: str = "main") -> str:
+    return f"{job}:{order.id[0]}.{order.id[1]}"
+
+
+def test_an_order_comes_the_moment_there_is_one(patient: Inside) -> None:
+    nodes = [by_hand(patient, f"n{i}") for i in range(2)]
+    polls = [Polling(node) for node in nodes]
+    until("the polls to be open", lambda: all(open_polls(patient, node.node) for node in nodes))
+    patient.begin("main", nodes=2)
+    until("one to be asked", lambda: not all(poll.is_alive() for poll in polls), AT_ONCE_S)
+    (answered,) = [poll for poll in polls if not poll.is_alive()]
+    assert isinstance(answered.frame().message, Order)
+    for node in nodes:
+        node.client.close()
+
+
+def test_a_quiet_poll_ends_with_204_in_its_time(patient: Inside) -> None:
+    node = by_hand(patient, "n0")
+    for wait_s in (0, 0.3):
+        started = time.monotonic()
+        assert node.ask("GET", "/work", params={"wait_s": wait_s}).status_code == 204
+        assert wait_s <= time.monotonic() - started < wait_s + AT_ONCE_S
+    node.client.close()
+
+
+def test_no_poll_lasts_longer_than_the_setting(coordinator: Inside) -> None:
+    node = by_hand(coordinator, "n0")
+    started = time.monotonic()
+    assert node.ask("GET", "/work", params={"wait_s": 300}).status_code == 204
+    assert time.monotonic() - started < coordinator.settings.poll_s_max + AT_ONCE_S
+    node.client.close()
+
+
+def test_the_order_that_is_held_is_not_sent_again(patient: Inside) -> None:
+    stage = set_up(patient)
+    order = stage.orders["n0"]
+    assert stage.send("n0", "GET", "/work", params={"wait_s": 0, "held": held(order)}).status_code == 204
+    older = {"wait_s": 0, "held": "main:0.1"}
+    assert wire.decode(stage.send("n0", "GET", "/work", params=older).content).message == order
+    stage.close()
+
+
+def test_a_withdrawn_order_is_called_back(patient: Inside) -> None:
+    stage = set_up(patient, schedule={"cohort": 1, "over": 1})
+    poll = Polling(stage.nodes[1], held=held(stage.orders["n1"]))
+    until("the poll to be open", lambda: open_polls(patient, "n1"))
+    patient.post("/jobs/main/pause")
+    assert stage.report(node="n0").status_code == 200
+    patient.post("/jobs/main/resume")  # the round closes without n1, and the next one opens
+    message = poll.frame().message
+    if isinstance(message, Idle):
+        assert message.after >= stage.orders["n1"].id
+    else:
+        assert isinstance(message, Order)
+        assert message.version == 1
+    stage.close()
+
+
+def test_an_answered_order_is_not_called_back(patient: Inside) -> None:
+    stage = set_up(patient)
+    assert stage.report(node="n0").status_code == 200
+    params = {"wait_s": 0.2, "held": held(stage.orders["n0"])}
+    assert stage.send("n0", "GET", "/work", params=params).status_code == 204
+    stage.close()
+
+
+def test_the_end_of_a_job_is_told_to_who_holds_an_order(patient: Inside) -> None:
+    stage = set_up(patient)
+    poll = Polling(stage.nodes[0], held=held(stage.orders["n0"]))
+    until("the poll to be open", lambda: open_polls(patient, "n0"))
+    patient.post("/jobs/main/stop", {"why": "enough"})
+    assert isinstance(poll.frame().message, Stop)
+    late = wire.decode(stage.report(node="n0").content).message
+    assert not late.counted  # type: ignore[union-attr]
+    assert "ended" in late.why  # type: ignore[union-attr]
+    failed = wire.encode(wire.Frame("main", Fail("n0", stage.orders["n0"].id, "too late")))
+    assert stage.send("n0", "POST", "/jobs/main/failures", content=failed).status_code == 200
+    stage.close()
+
+
+def test_a_job_that_nobody_knows_is_over(patient: Inside) -> None:
+    node = by_hand(patient, "n0")
+    found = node.ask("GET", "/work", params={"wait_s": 20, "held": "forgotten:1.1"})
+    assert wire.decode(found.content) == wire.Frame("forgotten", Stop("there is no such job"))
+    node.client.close()
+
+
+def test_only_the_jobs_that_are_asked_for(patient: Inside) -> None:
+    """A node that takes part in some jobs is not waited for in the others."""
+    only = by_hand(patient, "only")
+    patient.begin("wanted", nodes=1)
+    order, _ = order_of(only, "wanted")
+    assert (
+        only.ask("GET", "/work", params={"wait_s": 0, "job": "wanted", "held": held(order, "wanted")}).status_code
+        == 204
+    )
+    patient.begin("other", nodes=1)
+    assert (
+        only.ask("GET", "/work", params={"wait_s": 0.2, "job": "wanted", "held": held(order, "wanted")}).status_code
+        == 204
+    )
+    member = patient.driver("other").hub.roster.get("only")
+    assert member is None or not member.here
+    only.client.close()
+
+
+def test_hello_joins_only_the_jobs_that_the_node_polls_for(patient: Inside) -> None:
+    patient.begin("wanted", nodes=1)
+    patient.begin("other", nodes=1)
+    only = by_hand(patient, "only")
+    order_of(only, "wanted")
+    assert only.ask("GET", "/work", params={"wait_s": 0.2, "job": "wanted", "held": "wanted:1.9"}).status_code == 204
+    member = patient.driver("other").hub.roster.get("only")
+    assert member is None or not member.here, "the other job would wait for it for an hour"
+    only.client.close()
+
+
+# Signs of life
+
+
+@pytest.fixture
+def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """A coordinator that takes a node for lost after a second of silence."""
+    with inside(tmp_path_factory.mktemp("lease") / "data", poll_s_max=25, lease_s=1.0) as running:
+        yield running
+
+
+def members(running: Inside, job: str = "main") -> list[str]:
+    return [member.node for member in running.driver(job).hub.roster.here()]
+
+
+def test_an_open_poll_is_a_sign_of_life(brief: Inside) -> None:
+    node = by_hand(brief, "n0")
+    brief.begin("main", nodes=2)
+    order, _ = order_of(node, "main")
+    poll = Polling(node, held=held(order))
+    time.sleep(2.5)
+    assert members(brief) == ["n0"]
+    assert poll.is_alive()
+    brief.post("/jobs/main/stop")
+    poll.join(AT_ONCE_S)
+    node.client.close()
+
+
+def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
+    nodes = [by_hand(brief, f"n{i}") for i in range(3)]
+    brief.begin("main", nodes=2, schedule={"min_nodes": 3})
+    nodes[0].sizes["main"] = 10
+    order, _ = order_of(nodes[0], "main")
+    assert nodes[0].report("main", order).counted
+    polls = {node.node: Polling(node, job="main") for node in nodes}
+    until("two to be asked", lambda: sum(not poll.is_alive() for poll in polls.values()) == 2)
+    asked = sorted(name for name, poll in polls.items() if not poll.is_alive())
+    spare = next(node for node in nodes if node.node not in asked)
+    quiet = next(node for node in nodes if node.node == asked[0])
+    other = next(node for node in nodes if node.node == asked[1])
+    Polling(other, held=held(polls[other.node].frame().message))  # type: ignore[arg-type]
+    head_of = head("GET", "/api/v1/work?wait_s=25&held=main:9.9", Authorization=quiet.client.headers["Authorization"])
+    with connected(brief.url) as raw:
+        raw.sendall(head_of)
+        until("the poll to be open", lambda: open_polls(brief, quiet.node) == 1)
+    until("the hang-up to be seen", lambda: open_polls(brief, quiet.node) == 0, AT_ONCE_S)
+    started = time.monotonic()
+    message = polls[spare.node].frame().message
+    assert isinstance(message, Order)
+    assert message.kind == "train"
+    assert time.monotonic() - started < AT_ONCE_S
+    assert quiet.node not in members(brief)
+    for said in (f"{quiet.node} is lost: no sign of life for 1 s", "1 of 2 lost"):
+        until(said, lambda said=said: any(note["text"].startswith(said) for note in brief.notes("main")), AT_ONCE_S)
+    late = order_of(quiet, "main")[0]
+    assert late.version == 0, "its order still stands: if its report comes in time, it counts"
+    assert quiet.node in members(brief)
+    brief.post("/jobs/main/stop")
+    for node in nodes:
+        node.client.close()
+
+
+def test_who_leaves_hands_the_order_back_at_once(patient: Inside) -> None:
+    stage = set_up(patient)
+    poll = Polling(stage.nodes[2], job="main")
+    until("the poll to be open", lambda: open_polls(patient, "n2"))
+    assert stage.send("n0", "POST", "/leave").status_code == 204
+    message = poll.frame().message
+    assert isinstance(message, Order)
+    assert message.kind == "train"
+    assert "n0" not in members(patient)
+    stage.close()
+
+
+def test_a_beat_is_shown_and_is_a_sign_of_life(brief: Inside) -> None:
+    stage = set_up(brief)
+    order = stage.orders["n0"]
+    for step in range(6):
+        beat = {"job": "main", "order": f"{order.id[0]}.{order.id[1]}", "progress": step / 10}
+        assert stage.send("n0", "POST", "/beat", json=beat).status_code == 204
+        time.sleep(0.3)
+    nodes = {node["name"]: node for node in brief.get("/jobs/main/nodes")["nodes"]}
+    assert nodes["n0"]["progress"] == 0.5
+    assert nodes["n0"]["state"] == "training"
+    assert nodes["n1"]["state"] == "gone"
+    stale = {"job": "main", "order": "1.999", "progress": 0.9}
+    assert stage.send("n0", "POST", "/beat", json=stale).status_code == 204
+    assert next(n for n in brief.get("/jobs/main/nodes")["nodes"] if n["name"] == "n0")["progress"] == 0.5
+    stage.close()
+
+
+def test_after_a_restart_nodes_have_a_lease_to_come_back_in(server: Callable[..., Server]) -> None:
+    running = server(lease_s=2.0).start()
+    node = Node(lambda: running.url, "n0", running.token(), {"main": 10})
+    running.begin("main", nodes=1, rounds=1000)
+    node.enter()
+    order_of(node, "main")
+    running.kill()
+    running.start()
+    assert running.job("main")["nodes"] == 1
+    until("the node to be lost", lambda: running.job("main")["nodes"] == 0, 20)
+    assert "lost" in running.notes("main", "node")[-1]["text"]
+    order, _ = order_of(node, "main")
+    assert running.job("main")["nodes"] == 1
+    assert order.kind == "init"
+    node.client.close()

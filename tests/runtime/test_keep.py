@@ -1,0 +1,55 @@
+"""A body that came whole is stored as durably as one that came in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.core.errors import InvalidPayload
+from shoal.core.message import Ref
+from shoal.runtime.store import STEPS, FileBodies, digest_of
+
+DATA = b"some bytes"
+REF = Ref(digest_of([DATA]), len(DATA))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_every_step_of_a_durable_write_is_taken(tmp_path: Path) -> None:
+    steps: list[str] = []
+    bodies = FileBodies(tmp_path, steps.append)
+    bodies.keep(REF, DATA)
+    assert steps == [f"body.{step}" for step in STEPS]
+    assert bodies.open(REF)[:] == DATA
+    assert files(tmp_path) == [REF.digest]
+
+
+def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
+    steps: list[str] = []
+    bodies = FileBodies(tmp_path, steps.append)
+    bodies.keep(REF, DATA)
+    bodies.keep(REF, DATA)
+    assert len(steps) == len(STEPS)
+    assert files(tmp_path) == [REF.digest]
+
+
+def test_bytes_of_another_name_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    bodies = FileBodies(tmp_path)
+    with pytest.raises(InvalidPayload) as refused:
+        bodies.keep(REF, DATA + b"!")
+    assert refused.value.code == "body.digest"
+    assert files(tmp_path) == []
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(point: str) -> None:
+        if point == "body.synced":
+            raise OSError(28, "No space left on device")
+
+    bodies = FileBodies(tmp_path, fail)
+    with pytest.raises(Exception, match="no space left"):
+        bodies.keep(REF, DATA)
+    assert files(tmp_path) == []

@@ -1,0 +1,95 @@
+"""Messages, events and slots of every kind, for hypothesis."""
+
+import math
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from shoal import wire
+from shoal.core import machine, message
+from shoal.core.tree import DTYPES, Layout, Slots, Tree
+from tests.core.strategies import SHAPES, trees_of
+
+JOBS = NODES = st.from_regex(wire.NAME, fullmatch=True)
+NUMBERS = st.integers(0, 2**63 - 1)
+ORDERS = st.tuples(NUMBERS, NUMBERS)
+TEXTS = st.text(max_size=40)
+REFS = st.builds(
+    message.Ref,
+    digest=st.text("0123456789abcdef", min_size=64, max_size=64),
+    nbytes=st.integers(1, wire.COUNT_MAX),
+)
+BODIES = st.none() | REFS
+METRIC_NAMES = st.from_regex(r"[a-z0-9_]{1,12}([./-][a-z0-9_]{1,12}){0,3}", fullmatch=True).filter(
+    lambda name: name != "eval/examples"
+)
+COUNTS = st.fixed_dictionaries({}, optional={"eval/examples": st.floats(0, wire.WEIGHT_MAX)})
+METRICS = st.builds(lambda a, b: a | b, st.dictionaries(METRIC_NAMES, st.floats(), max_size=6), COUNTS)
+WEIGHTS = st.floats(0, wire.WEIGHT_MAX)
+KINDS = st.sampled_from(["init", "train", "evaluate"])
+
+MESSAGES: dict[type, st.SearchStrategy] = {
+    message.Join: st.builds(message.Join, NODES),
+    message.Poll: st.builds(message.Poll, NODES),
+    message.Order: st.builds(message.Order, ORDERS, NODES, KINDS, NUMBERS, NUMBERS, BODIES),
+    message.Report: st.builds(message.Report, NODES, ORDERS, NUMBERS, WEIGHTS, BODIES, METRICS),
+    message.Fail: st.builds(message.Fail, NODES, ORDERS, TEXTS),
+    message.Leave: st.builds(message.Leave, NODES),
+    message.Idle: st.builds(message.Idle, ORDERS),
+    message.Ack: st.builds(message.Ack, ORDERS, st.booleans(), TEXTS),
+    message.Pause: st.builds(message.Pause, TEXTS),
+    message.Resume: st.builds(message.Resume, TEXTS),
+    message.Stop: st.builds(message.Stop, TEXTS, st.sampled_from(["now", "round"])),
+}
+MEASURED = st.builds(
+    message.Report, NODES, ORDERS, NUMBERS, WEIGHTS, BODIES, METRICS, st.floats(0, allow_infinity=False)
+)
+EVENTS: dict[type, st.SearchStrategy] = MESSAGES | {
+    message.Report: MEASURED,
+    machine.Timer: st.builds(machine.Timer),
+    machine.Boot: st.builds(machine.Boot),
+    machine.Lost: st.builds(machine.Lost, NODES, TEXTS),
+}
+
+TENSOR_NAMES = st.text(min_size=1, max_size=12).filter(
+    lambda name: name.isprintable() and name[0] != "@" and name != "__metadata__"
+)
+SLOT_NAMES = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True).filter(lambda name: name != "model")
+
+
+@st.composite
+def trees(draw: st.DrawFn, dtypes: Sequence[str] = tuple(DTYPES), bound: float | None = None) -> Tree:
+    """A tree of one to four tensors, with names that may travel."""
+    names = draw(st.lists(TENSOR_NAMES, min_size=1, max_size=4, unique=True))
+    layout = Layout.of((name, draw(st.sampled_from(dtypes)), draw(SHAPES)) for name in names)
+    return draw(trees_of(layout, bound))
+
+
+@st.composite
+def slots(draw: st.DrawFn, bound: float | None = None) -> Slots:
+    """Up to four slots, trees and numbers, with or without a model."""
+    made: Slots = draw(st.dictionaries(SLOT_NAMES, trees(bound=bound) | st.floats(-1e6, 1e6), max_size=3))
+    if draw(st.booleans()):
+        made["model"] = draw(trees(bound=bound))
+    return dict(draw(st.permutations(list(made.items()))))
+
+
+def body_of(made: Slots) -> bytes:
+    """The body of these slots in one piece."""
+    return b"".join(bytes(piece) for piece in wire.payload_pieces(made))
+
+
+def same(a: Slots, b: Slots) -> bool:
+    """Whether slots agree in names, layouts and every bit."""
+    if set(a) != set(b):
+        return False
+    for name, left in a.items():
+        right = b[name]
+        if isinstance(left, Tree) != isinstance(right, Tree):
+            return False
+        if isinstance(left, Tree) and isinstance(right, Tree):
+            if left.layout != right.layout or bytes(left.buffer) != bytes(right.buffer):
+                return False
+        elif left != right or math.copysign(1, left) != math.copysign(1, right):
+            return False
+    return True

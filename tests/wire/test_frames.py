@@ -1,0 +1,308 @@
+"""What a message says arrives as it was said, and nothing else arrives at all."""
+
+import dataclasses
+import json
+import math
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import wire
+from shoal.core import machine, message
+from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.message import Report
+from tests.wire.strategies import EVENTS, JOBS, MEASURED, MESSAGES
+
+DIGEST = "0123456789abcdef" * 4
+BODY = {"digest": DIGEST, "nbytes": 9}
+HEADS: dict[str, dict[str, Any]] = {
+    "join": {"node": "a"},
+    "poll": {"node": "a"},
+    "order": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
+    "report": {"node": "a", "order": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
+    "fail": {"node": "a", "order": [1, 2], "error": "no data"},
+    "leave": {"node": "a"},
+    "idle": {"after": [1, 2]},
+    "ack": {"order": [1, 2], "counted": True, "why": ""},
+    "pause": {"why": ""},
+    "resume": {"why": ""},
+    "stop": {"why": "", "when": "now"},
+}
+OPTIONAL = {"body", "metrics", "why", "when"}
+
+IDS = [None, 1, "1.2", {}, [], [1], [1, 2, 3], [1.0, 2], [True, 2], [1, "2"], [-1, 2], [1, -1], [2**63, 0], [0, 2**64]]
+COUNTS = [None, True, False, "3", 3.0, 3.5, -1, 2**63, 10**19, [3], {}]
+WORDS = [None, 1, True, 1.5, ["x"], {}]
+WRONG: dict[str, list[Any]] = {
+    "node": [*WORDS, "", "A", "a b", "a/b", "a" * 64, "-a", ".", "a\n", "é", "\x00", "\ud800"],
+    "id": IDS,
+    "order": IDS,
+    "after": IDS,
+    "version": COUNTS,
+    "seed": COUNTS,
+    "kind": [*WORDS, "", "Train", "pause"],
+    "weight": [None, True, "5", "NaN", "Infinity", -1e-9, 1.0000001e15, 10**19, [5.0], {}],
+    "body": [
+        *("", 1, True, [], {}, [DIGEST, 9], {"digest": DIGEST}, {"nbytes": 9}, BODY | {"more": 1}),
+        *(BODY | {"nbytes": n} for n in (0, -1, True, 9.0, "9", None, 2**53 + 1, 10**19)),
+        *(BODY | {"digest": d} for d in ("", DIGEST.upper(), DIGEST[1:], DIGEST + "0", DIGEST[1:] + "\n", 1, None)),
+    ],
+    "metrics": [
+        *(None, 1, True, "", [], [["a", 1.0]]),
+        *({"a": v} for v in (None, True, False, "", "1", "nan", "inf", "-NaN", "+Infinity", [1.0], {})),
+        *(
+            {n: 1.0}
+            for n in ("", "A", "a b", "/a", "a/", "a//b", "a" * 65, "/".join("abcdefghi"), "é", "a\n", "\ud800")
+        ),
+        *({"eval/examples": v} for v in (-1.0, 1.1e15, "NaN", "Infinity")),
+        {f"m{n}": 1.0 for n in range(65)},
+    ],
+    "error": [*WORDS, "\ud800"],
+    "counted": [None, 0, 1, "true", [True]],
+    "why": [*WORDS, "\ud800"],
+    "when": [*WORDS, "", "later"],
+}
+RIGHT: dict[str, list[Any]] = {
+    "node": ["a", "0", "a" * 63, "a.b_c-d"],
+    "id": [[0, 0], [2**63 - 1, 2**63 - 1]],
+    "version": [0, 2**63 - 1],
+    "kind": ["init", "train", "evaluate"],
+    "weight": [0, 0.0, 359, 1e15],
+    "body": [None, BODY | {"nbytes": 1}, BODY | {"nbytes": 2**53}],
+    "metrics": [
+        *({}, {f"m{n}": 1 for n in range(64)}, {"a" * 64: 1.0}, {"/".join("abcdefgh"): 1.0}, {"eval/examples": 1e15}),
+        *({"a": v} for v in ("NaN", "Infinity", "-Infinity", 0, -0.0, 5e-324)),
+    ],
+    "when": ["now", "round"],
+}
+
+
+def framed(head: bytes | dict[str, Any], payload: bytes = b"") -> bytes:
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
+    return len(text).to_bytes(4, "big") + text + payload
+
+
+def head_of(kind: str, /, **changes: Any) -> dict[str, Any]:
+    return {"shoal": 1, "job": "digits", "type": kind, **HEADS[kind], **changes}
+
+
+def refused(data: bytes) -> str:
+    """The code with which `decode` refuses."""
+    with pytest.raises(InvalidPayload) as caught:
+        wire.decode(data)
+    assert len(caught.value.message) < 500
+    return caught.value.code
+
+
+def verdict(data: bytes) -> str:
+    """The code with which `decode` refuses, or "taken"."""
+    try:
+        wire.decode(data)
+    except InvalidPayload as error:
+        return error.code if len(error.message) < 500 else "too long a message"
+    return "taken"
+
+
+# What was said arrives
+
+
+def test_every_message_and_event_is_tried() -> None:
+    assert set(MESSAGES) == set(get_args(message.Message)) == set(wire._MESSAGES.values())
+    assert set(EVENTS) == set(MESSAGES) | {machine.Timer, machine.Boot, machine.Lost} == set(wire._EVENTS.values())
+    assert set(HEADS) == set(wire._MESSAGES)
+    fields = {field.name for kind in MESSAGES for field in dataclasses.fields(kind)}
+    assert set(WRONG) == fields - {"norm"}
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_a_frame_comes_back(kind: type, data: st.DataObject) -> None:
+    sent = wire.Frame(data.draw(JOBS), data.draw(MESSAGES[kind]), data.draw(st.binary(max_size=40)))
+    came = wire.decode(wire.encode(sent))
+    assert repr(came) == repr(sent)  # equal even where NaN is not, and the same in types and signs
+    assert wire.encode(came) == wire.encode(sent)
+
+
+@given(JOBS, MEASURED)
+def test_a_norm_never_travels(job: str, report: Report) -> None:
+    data = wire.encode(wire.Frame(job, report))
+    assert b'"norm"' not in data
+    came = wire.decode(data).message
+    assert isinstance(came, Report)
+    assert came.norm == 0.0
+    assert repr(dataclasses.replace(came, norm=report.norm)) == repr(report)
+
+
+@pytest.mark.parametrize("norm", [0.0, 0, 7.5, -1.0, "NaN", None])
+def test_a_sender_may_not_tell_its_norm(norm: Any) -> None:
+    assert refused(framed(head_of("report", norm=norm))) == "head.invalid"
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_an_event_comes_back_from_the_journal(kind: type, data: st.DataObject) -> None:
+    event = data.draw(EVENTS[kind])
+    line = json.dumps(wire.to_json(event), allow_nan=False)
+    assert repr(wire.from_json(json.loads(line))) == repr(event)
+
+
+@pytest.mark.parametrize("kind", ["timer", "boot", "lost"])
+def test_events_of_the_inside_do_not_come_by_frame(kind: str) -> None:
+    node = {"node": "a"} if kind == "lost" else {}
+    assert type(wire.from_json({"type": kind, **node})).__name__.lower() == kind
+    assert refused(framed({"shoal": 1, "job": "digits", "type": kind, **node})) == "head.type"
+
+
+def test_a_frame_is_written_as_the_document_says() -> None:
+    data = wire.encode(wire.Frame("digits", message.Poll("a"), b"body"))
+    assert data == b"\x00\x00\x00\x33" + b'{"shoal":1,"job":"digits","type":"poll","node":"a"}' + b"body"
+
+
+# Nothing else arrives
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_as_it_should_be_is_taken(kind: str) -> None:
+    assert type(wire.decode(framed(head_of(kind))).message) is wire._MESSAGES[kind]
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_unknown_and_missing_fields_are_refused(kind: str) -> None:
+    for name in ("more", "Node", "", "weight ", "type2"):
+        assert refused(framed(head_of(kind, **{name: 1}))) == "head.invalid"
+    for name in HEADS[kind]:
+        left = {field: value for field, value in head_of(kind).items() if field != name}
+        if name in OPTIONAL:
+            wire.decode(framed(left))
+        else:
+            assert refused(framed(left)) == "head.invalid"
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_wrong_values_are_refused(field: str) -> None:
+    for kind in (kind for kind, fields in HEADS.items() if field in fields):
+        wire.decode(framed(head_of(kind)))
+        taken = [v for v in WRONG[field] if not verdict(framed(head_of(kind, **{field: v}))).startswith("head.")]
+        assert taken == []
+
+
+@pytest.mark.parametrize("field", RIGHT)
+def test_values_at_the_limits_are_taken(field: str) -> None:
+    for kind in (kind for kind, fields in HEADS.items() if field in fields):
+        for value in RIGHT[field]:
+            wire.decode(framed(head_of(kind, **{field: value})))
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999", "9" * 5000, "-" + "9" * 20])
+@pytest.mark.parametrize("place", ['"weight":5.0', '"version":3', '{"train/loss":0.5}'])
+def test_no_number_is_not_finite_or_endless(token: str, place: str) -> None:
+    text = json.dumps(head_of("report"), separators=(",", ":"))
+    assert place in text
+    name = place.partition(":")[0]
+    closing = "}" * place.count("}")
+    assert refused(framed(text.replace(place, f"{name}:{token}{closing}").encode())) == "head.invalid"
+
+
+@pytest.mark.parametrize(("text", "meant"), [("NaN", math.nan), ("Infinity", math.inf), ("-Infinity", -math.inf)])
+def test_a_diverged_metric_is_seen(text: str, meant: float) -> None:
+    found = wire.decode(framed(head_of("report", metrics={"train/loss": text}))).message
+    assert isinstance(found, Report)
+    assert repr(found.metrics["train/loss"]) == repr(meant)
+
+
+@pytest.mark.parametrize("kind", ["", "Report", "norm", "frame", None, 1, True, [], {}, "\ud800", "x" * 60_000])
+def test_no_other_type_is_known(kind: Any) -> None:
+    assert refused(framed(head_of("poll", type=kind))) == "head.type"
+
+
+@pytest.mark.parametrize("job", [None, 1, True, "", "A", "a" * 64, "a/b", "../a", "a\n", [], {}, "\ud800"])
+def test_no_other_job_is_a_name(job: Any) -> None:
+    assert refused(framed(head_of("poll", job=job))) == "head.name"
+
+
+@pytest.mark.parametrize("protocol", [0, 2, -1, 1.0, True, "1", None, [1], {}, 10**19])
+def test_another_protocol_is_refused_as_such(protocol: Any) -> None:
+    with pytest.raises(Refused, match="this side speaks 1") as caught:
+        wire.decode(framed(head_of("poll", shoal=protocol)))
+    assert caught.value.code == "protocol.unknown"
+    assert caught.value.hint
+
+
+def test_a_head_without_protocol_is_refused() -> None:
+    with pytest.raises(Refused, match="protocol None"):
+        wire.decode(framed({"job": "digits", "type": "poll", "node": "a"}))
+
+
+@pytest.mark.parametrize(
+    "text", [b"[]", b"11", b'""', b"null", b"true", b"  ", b"{ ", b"{}{}", b"{'a':1}", b'{"a":1,}']
+)
+def test_a_head_is_an_object(text: bytes) -> None:
+    assert refused(framed(text)) == "head.invalid"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_head_is_utf_8(encoding: str) -> None:
+    assert refused(framed(json.dumps(head_of("poll")).encode(encoding))) == "head.invalid"
+
+
+def test_surrogates_are_no_utf_8() -> None:
+    text = json.dumps(head_of("fail", error="\ud83d\ude00"), ensure_ascii=False)
+    assert refused(framed(text.encode("utf-8", "surrogatepass"))) == "head.invalid"
+    assert wire.decode(framed(head_of("fail", error="\N{GRINNING FACE}"))).message == message.Fail(
+        "a", (1, 2), "\N{GRINNING FACE}"
+    )
+
+
+def test_the_length_of_a_head() -> None:
+    text = json.dumps(head_of("poll")).encode()
+    for length in (0, 1, len(text) + 1, wire.HEAD_BYTES_MAX + 1, 2**31, 2**32 - 1):
+        assert refused(length.to_bytes(4, "big") + text) == "head.length"
+    for length in (2, len(text) - 1):
+        assert refused(length.to_bytes(4, "big") + text) == "head.invalid"
+    for cut in range(4):
+        assert refused(framed(text)[:cut]) == "head.length"
+    full = text.ljust(wire.HEAD_BYTES_MAX)
+    assert wire.decode(framed(full)).message == message.Poll("a")
+    assert refused(framed(full + b" ")) == "head.length"
+
+
+def test_a_longer_payload_travels_alone() -> None:
+    most = b"x" * wire.INLINE_BYTES_MAX
+    assert wire.decode(framed(head_of("poll"), most)).payload == most
+    assert refused(framed(head_of("poll"), most + b"x")) == "head.length"
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_no_depth_is_too_deep(opening: str) -> None:
+    closing = {"[": "]", '{"a":': "}"}[opening]
+    for depth in range(1, 1100):  # somewhere here reading just works, and writing does not
+        text = json.dumps(head_of("poll", node="?")).replace('"?"', opening * depth + "1" + closing * depth)
+        assert refused(framed(text.encode())) == "head.invalid"
+
+
+# Versions
+
+
+@pytest.mark.parametrize("offered", [[1], [1, 2], [2, 1, 3], (1,), {1}, iter([1])])
+def test_the_common_protocol_is_chosen(offered: Any) -> None:
+    assert wire.negotiate(offered) == 1
+
+
+def test_the_newest_common_protocol_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "PROTOCOLS", (1, 2, 3))
+    assert wire.negotiate([4, 2, 1]) == 2
+    assert json.loads(wire.encode_head("a", message.Poll("b"))[4:])["shoal"] == 3
+
+
+@pytest.mark.parametrize("offered", [[], [2], [0, 2, 3], iter([7])])
+def test_no_common_protocol_is_refused(offered: Any) -> None:
+    with pytest.raises(Refused) as caught:
+        wire.negotiate(offered)
+    assert caught.value.code == "protocol.unknown"
+
+
+def test_a_refusal_names_what_was_offered() -> None:
+    with pytest.raises(Refused, match=r"speaks protocol \[7\], this one \[1\]"):
+        wire.negotiate(iter([7]))
