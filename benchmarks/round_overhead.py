@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def start_client(served: Served, number: int, options: Any) -> subprocess.Popen[
     with (served.folder / f"client-{number}.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "shoal", "join", served.url, "--learner", f"{LEARNER}:learner"]
-            + ["--token", served.tokens(1), "--name", f"node-{number}", "--state", str(served.folder / f"node-{number}")]
+            + ["--token", served.tokens(1), "--name", f"node-{number}"]
+            + ["--state", str(served.folder / f"node-{number}")]
             + [f"--option={option}" for option in chosen],
             cwd=served.folder,
             env=environment(served.folder),
@@ -84,7 +86,7 @@ def measured(served: Served, clients: list[subprocess.Popen[bytes]], options: An
         versions = link.json("GET", f"/api/v1/jobs/{JOB}/versions")["versions"]
         traffic = link.json("GET", f"/api/v1/jobs/{JOB}/traffic?by=version")["rows"]
     closed = [one["elapsed_s"] for one in versions if one["number"] >= options.warmup]
-    seconds = sorted(later - earlier for earlier, later in zip(closed, closed[1:], strict=False))
+    seconds = sorted(later - earlier for earlier, later in pairwise(closed))
     counted = range(options.warmup, options.warmup + options.rounds)
     wire_bytes = sum(row["bytes"] for row in traffic if row["version"] in counted)
     rounds = ended.version - began.version

@@ -94,8 +94,8 @@ def _serve(pipe: Connection, url: str, token: str, number: int, model: Path) -> 
             elif step == "upload":
                 node.link.upload(JOB, update.ref(hashed), update)
             elif not node.report(JOB, order, update.ref(hashed)).counted:
-                raise RuntimeError("the report was not counted")
-        except Exception as error:
+                raise RuntimeError("the report was not counted")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - told to the parent
             pipe.send(f"node {number}, {step}: {error!r}")
         else:
             pipe.send("")

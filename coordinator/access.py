@@ -76,6 +76,12 @@ def _reader(request: Request) -> Principal | None:
     )
 
 
+def _reader_or_node(request: Request) -> Principal | None:
+    """Nodes too: a node reads the job that it takes part in, to know its algorithm."""
+    found = principal_of(request)
+    return found if found is not None and found.role == "node" else _reader(request)
+
+
 def _node(request: Request, who: Annotated[Principal, Depends(_needs("node"))]) -> str:
     """The name of the node that asks; it must speak a protocol that we speak."""
     spoken = request.headers.get("shoal-protocol", "")
@@ -99,3 +105,4 @@ Coord = Annotated[Coordinator, Depends(coordinator_of)]
 Node = Annotated[str, Depends(_node)]
 Operator = Annotated[Principal, Depends(_needs("operator"))]
 Reader = Annotated[Principal | None, Depends(_reader)]
+ReaderOrNode = Annotated[Principal | None, Depends(_reader_or_node)]

@@ -306,6 +306,7 @@ class Driver:
         while not self._stopping:
             try:
                 await self._restore()
+                self.trouble = ""
                 return
             except StorageFailed as failure:
                 self._trouble(failure.message)

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, func, select, update
+from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from coordinator.crash import crashpoint
 from coordinator.stream import Item
 from coordinator.tables import events, feed, snapshots, versions
 from shoal import wire
+from shoal.core.errors import InvalidPayload
 from shoal.core.machine import Effect, Event, Measured, Note, Save, Version
 
 SNAPSHOTS_KEPT = 2
@@ -77,9 +78,21 @@ def load(connection: Connection, job: str) -> tuple[dict[str, Any] | None, float
     seq, now = (snapshot.seq, snapshot.now) if snapshot else (0, 0.0)
     later = select(events).where(events.c.job == job, events.c.seq > seq).order_by(events.c.seq)
     rows = connection.execute(later).all()
-    entries = [Entry(row.seq, row.now, row.at, wire.from_json(row.event)) for row in rows if not row.aside]
+    entries = [entry for row in rows if not row.aside and (entry := _entry(connection, row)) is not None]
     last = max([seq, *(row.seq for row in rows)])
     return (snapshot.state if snapshot else None), max([now, *(e.now for e in entries)]), entries, last
+
+
+def _entry(connection: Connection, row: Row[Any]) -> Entry | None:
+    """The event of a row; one that cannot be read (a later release's, a damaged one) is set aside, and noted."""
+    try:
+        return Entry(row.seq, row.now, row.at, wire.from_json(row.event))
+    except (InvalidPayload, TypeError, ValueError) as error:
+        set_aside(connection, row.job, row.seq)
+        text = f"event {row.seq} cannot be read and was set aside: {error}"
+        note = {"version": 0, "kind": "warning", "node": None, "text": text}
+        tell_aside(connection, row.job, "note", note)
+        return None
 
 
 def set_aside(connection: Connection, job: str, seq: int) -> None:

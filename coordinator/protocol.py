@@ -113,6 +113,8 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.exchange.up_body += len(body)
+        if not self.cycle.body:
+            self.cycle.body = b""  # type: ignore[assignment]  # takes the piece as it is; a bytearray copies it twice
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -32,11 +32,16 @@ PARTIAL_AGE_S = 86400.0
 """Uploads that broke off are kept for so long."""
 
 
+TIDY_S = 600.0
+"""How often what nothing names is looked for."""
+
+
 class Retention:
-    """Clears away after versions, and once at the start."""
+    """Clears away after versions, at the start, and now and then."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database, self._settings = database, settings
+        self._due = time.monotonic() + TIDY_S
 
     async def after(self, driver: Driver, closed: Sequence[Version]) -> None:
         """These versions have closed, and their snapshot is durable."""
@@ -61,13 +66,31 @@ class Retention:
         return {row.digest for row in rows[-self._settings.models_kept :]} | best
 
     async def sweep(self, driver: Driver) -> None:
-        """At the start: remove what a crash left half-made, and files that nothing names and that are old enough."""
-        named = await self._database.write(lambda c: self._named(c, driver.name)) | driver.in_use()
+        """At the start: remove what a crash left half-made, and more."""
         await asyncio.to_thread(driver.bodies.sweep)
+        await self._tidy(driver)
+
+    async def sweep_starts(self, starts: FileBodies) -> None:
+        """At the start: jobs keep initial models of their own, so that those which came before them are in vain."""
+        for digest in await asyncio.to_thread(_old, starts, set()):
+            starts.delete(digest)
+
+    async def tidy(self, drivers: Sequence[Driver]) -> None:
+        """Now and then: remove what nothing names, such as updates that came too late to count."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + TIDY_S
+        for driver in drivers:
+            await self._tidy(driver)
+
+    async def _tidy(self, driver: Driver) -> None:
+        named = await self._database.write(lambda c: self._named(c, driver.name))
         await asyncio.to_thread(driver.bodies.drop_partials, PARTIAL_AGE_S)
-        removed = await asyncio.to_thread(_remove_orphans, driver.bodies, named)
-        if removed:
-            log.info("cleared away", job=driver.name, bodies=removed)
+        old = await asyncio.to_thread(_old, driver.bodies, named)
+        for digest in old - driver.in_use():  # no await from here on, as above
+            driver.bodies.delete(digest)
+        if old:
+            log.info("cleared away", job=driver.name, bodies=len(old))
 
     def _named(self, connection: Connection, job: str) -> set[str]:
         rows = connection.execute(select(versions).where(versions.c.job == job).order_by(versions.c.number)).all()
@@ -80,11 +103,11 @@ class Retention:
         return named
 
 
-def _remove_orphans(bodies: FileBodies, named: set[str]) -> int:
-    before, removed = time.time() - ORPHAN_AGE_S, 0
+def _old(bodies: FileBodies, named: set[str]) -> set[str]:
+    """Bodies that are not among these, and have not been for long enough."""
+    before, found = time.time() - ORPHAN_AGE_S, set()
     for digest in bodies.digests():
         path = bodies.path(digest)
         if digest not in named and path.exists() and path.stat().st_mtime < before:
-            bodies.delete(digest)
-            removed += 1
-    return removed
+            found.add(digest)
+    return found

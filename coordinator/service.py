@@ -81,6 +81,7 @@ class Coordinator:
                 await self._drive(record, Ref(**row.start) if row.start else None)
             else:
                 self.records[row.name] = record
+        await self.retention.sweep_starts(self.starts)
         self._tasks = [asyncio.create_task(self._tick(), name="tick"), asyncio.create_task(self._flush(), name="flush")]
         self.ready = True
         log.info("ready", jobs=len(self.records), data=str(self.settings.data))
@@ -112,7 +113,17 @@ class Coordinator:
         await self.retention.sweep(driver)
         for member in driver.hub.roster.here():
             self.presence.heard(member.node)  # it has a whole lease to come back in
+        await self._measure_newest(record.spec, driver)
         return driver
+
+    async def _measure_newest(self, spec: JobSpec, driver: Driver) -> None:
+        """Make up for a held-out evaluation of the newest version that a crash has prevented."""
+        if spec.held_out is None:
+            return
+        query = select(versions).where(versions.c.job == spec.name).order_by(versions.c.number.desc()).limit(1)
+        row = await self.database.write(lambda c: c.execute(query).first())
+        if row is not None and not any(name.startswith("held_out/") for name in row.metrics):
+            self.evaluator.add(spec, row.number, Ref(row.digest, row.nbytes), driver.bodies)
 
     def bodies_of(self, job: str) -> FileBodies:
         """Each job has its own folder of bodies, so that clearing away after one never touches another."""
@@ -138,7 +149,7 @@ class Coordinator:
     def driver(self, name: str) -> Driver:
         """A job that has not ended."""
         record = self.record(name)
-        if record.driver is None:
+        if record.driver is None or record.driver.ended:
             raise Refused(f"job {name} has ended", code="job.ended", hint="poll for the order that stands")
         return record.driver
 
@@ -219,6 +230,7 @@ class Coordinator:
             try:
                 await self._lose_the_silent()
                 await self._after_versions()
+                await self.retention.tidy(self.drivers())
                 await teller.tell()
             except Exception as error:
                 log.error("tick failed", error=repr(error), exc_info=error)

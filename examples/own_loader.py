@@ -1,9 +1,7 @@
 """A larger example: a Dataset with random augmentation, a loss and metrics of one's own, AdamW, mixed precision.
 
-shoal join URL --token TOKEN --learner examples/own_loader.py:learner --option part=0 --option precision=bf16
+shoal join URL --token TOKEN --learner examples/own_loader.py:learner --option part=0 --option noise=0.2
 """
-
-from typing import Literal
 
 import torch
 from sklearn.datasets import load_diabetes
@@ -39,14 +37,14 @@ class Network(nn.Module):
         return self.layers(x).squeeze(1)
 
 
-def learner(part: int = 0, parts: int = 4, precision: Literal["float32", "bf16"] = "float32") -> TorchLearner:
+def learner(part: int = 0, parts: int = 4, noise: float = 0.1) -> TorchLearner:
     train, test = (torch.from_numpy(chosen) for chosen in held_back(iid(442, parts)[part], share=0.2))
     return TorchLearner(
         Network,
-        Patients(train, noise=0.1),
+        Patients(train, noise),
         Patients(test),
         loss=nn.functional.mse_loss,
         metrics={"error": nn.functional.l1_loss},
         optimizer=lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr),
-        config=TorchConfig(precision=precision),
+        config=TorchConfig(precision="bf16"),
     )

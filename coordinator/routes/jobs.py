@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import func, select
 
 from coordinator import describe, views
-from coordinator.access import Coord, Operator, Reader, label
+from coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
 from coordinator.service import Coordinator
 from coordinator.tables import feed, traffic
 from coordinator.views import iso
@@ -59,7 +59,7 @@ def _start_model(coordinator: Coordinator, digest: str) -> Ref:
 
 
 @router.get("/jobs/{job}")
-async def job(job: str, request: Request, coordinator: Coord, _: Reader) -> views.Job:
+async def job(job: str, request: Request, coordinator: Coord, _: ReaderOrNode) -> views.Job:
     """One job."""
     label(request, kind="dashboard")
     return await _job(coordinator, job)

@@ -27,10 +27,14 @@ METHODS = ("init", "load", "model", "train", "gradient", "evaluate")
 DEFAULT_NAME = "learner"
 
 
-def load_learner(target: str, options: Mapping[str, Any] | None = None) -> Learner:
+def load_learner(
+    target: str, options: Mapping[str, Any] | None = None, *, device: str = "", precision: str = ""
+) -> Learner:
     """The learner that `target` names. Options are texts, or values of the right type already.
 
-    Raises `InvalidJob` where there is no such file, module, name or option, `LearnerFailed` where its code raises.
+    `device` and `precision` are the wishes of the node's operator; they overrule the learner's own choice through its
+    method `use`, as `TorchLearner` has one. Raises `InvalidJob` where there is no such file, module, name, option or
+    device, or no `use` for a wish, `LearnerFailed` where the learner's code raises.
     """
     where, name = _split(target)
     module = _from_file(Path(where)) if _is_file(where) else _imported(where)
@@ -42,10 +46,20 @@ def load_learner(target: str, options: Mapping[str, Any] | None = None) -> Learn
             hint=f"it has {', '.join(public) or 'nothing that could be a learner'}",
         )
     found = getattr(module, name)
-    learner = found if is_learner(found) else _made(found, f"{where}:{name}", options or {})
+    learner: Any = found if is_learner(found) else _made(found, f"{where}:{name}", options or {})
     if learner is found and options:
         raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
-    return learner
+    wishes = {name: wish for name, wish in (("device", device), ("precision", precision)) if wish}
+    if wishes and not callable(getattr(learner, "use", None)):
+        raise InvalidJob(
+            f"{target} made {type(learner).__name__}, which chooses its {' and '.join(wishes)} itself",
+            code="learner.options",
+            hint="leave the choice to it, or give it a method use(device=…, precision=…)",
+        )
+    if wishes:
+        learner.use(**wishes)
+    loaded: Learner = learner
+    return loaded
 
 
 def is_learner(thing: Any) -> bool:

@@ -65,6 +65,7 @@ class Coordinator:
         # On disk
         self.journal: list[tuple[Event, float]] = []
         self.snapshot: tuple[int, str] = (0, "null")
+        self._saved_model: Ref | None = None
         # In the process
         self.hub = make_hub(None)
         self.fed = 0
@@ -202,7 +203,7 @@ class Coordinator:
     def _keep(self, effects: Sequence[Effect]) -> None:
         """Right after the event that closed a version, the state is a snapshot."""
         if any(isinstance(effect, Save) for effect in effects):
-            self.snapshot = self.fed, json.dumps(self.hub.state())
+            self.snapshot, self._saved_model = (self.fed, json.dumps(self.hub.state())), self.hub.model
 
     def _send(self, node: str, message: Message | Rejected) -> None:
         self._watch.sent(node, message, self.hub)
@@ -221,13 +222,9 @@ class Coordinator:
         self.clock.after(self.timing.lease_s / 2, self._look_for_silence, self.process)
 
     def names(self) -> list[Ref | None]:
-        """The bodies that disk and process still need."""
-        refs = [self.hub.plan.start, self.hub.model]
+        """The bodies that disk and process still need: those of the journal only if they may be fed again."""
+        refs = [self.hub.plan.start, self.hub.model, self._saved_model, *self._watch.names(self.hub)]
         refs += [member.order.body for member in self.hub.roster.all() if member.order is not None]
-        refs += [
-            event.body for event, _ in [*self.journal[self.snapshot[0] :], *self._batch] if isinstance(event, Report)
-        ]
-        state = json.loads(self.snapshot[1])
-        if state is not None and state["model"] is not None:
-            refs.append(Ref(**state["model"]))
-        return refs
+        first = self.snapshot[0] if self._fate.threatens or not self.up else self.fed
+        waiting = [*self.journal[first:], *self._batch]
+        return refs + [event.body for event, _ in waiting if isinstance(event, Report)]

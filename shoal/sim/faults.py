@@ -108,6 +108,11 @@ class Fate:
     def _length(self) -> int:
         return self._rng.randrange(1, self._rng.choice((12, 60, 240))) if self._crashes else 0
 
+    @property
+    def threatens(self) -> bool:
+        """Whether the process may still die."""
+        return self._crashes > 0 and self._clock.now < self._until_s
+
     def strikes(self) -> bool:
         """Count one step; True when the process dies here."""
         if not self._crashes or self._clock.now >= self._until_s:

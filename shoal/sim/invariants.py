@@ -142,6 +142,10 @@ class Checker(Watch):
         require(order in self._orders, "order: {} is acknowledged, but it was never given", order)
         return self._orders[order].kind
 
+    def names(self, hub: Hub) -> list[Ref | None]:
+        """What the next version will be checked against."""
+        return [report.body for report in hub.reports]
+
     def crashed(self, hub: Hub) -> None:
         """Remember what the next process must find."""
         self._at_crash = everything(hub)

@@ -22,6 +22,10 @@ class Watch:
     def sent(self, node: str, message: Message | Rejected, hub: Hub) -> None:
         """The coordinator let a message go."""
 
+    def names(self, hub: Hub) -> list[Ref | None]:
+        """Bodies that must be kept for the observer's sake."""
+        return []
+
     def crashed(self, hub: Hub) -> None:
         """The coordinator died. `hub` has taken all that was committed."""
 

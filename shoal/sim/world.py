@@ -63,9 +63,18 @@ class World:
     """`perform` does the nodes' work; `pace` says how long that takes."""
 
     def __init__(
-        self, setup: Setup, perform: Perform, pace: Pace, *, clock: Clock, bodies: MemoryBodies, watch: Watch
+        self,
+        setup: Setup,
+        perform: Perform,
+        pace: Pace,
+        *,
+        clock: Clock,
+        bodies: MemoryBodies,
+        watch: Watch,
+        sweep_steps: int = SWEEP_STEPS,
     ) -> None:
         self.setup, self.clock, self.bodies = setup, clock, bodies
+        self._sweep_steps = sweep_steps
         rng, faults = Random(setup.seed), setup.faults
         self.network = Network(self.clock, faults, rng, watch)
         self.coordinator = Coordinator(
@@ -144,8 +153,7 @@ class World:
             self.clock.after(RETRY_S, self._ask, request)
 
     def care(self) -> None:
-        """From now on start anew what the hub has given up on. Once the faults are over, also resume, and start what is
-        down.
+        """From now on start anew what the hub has given up on; after the faults, also resume, and start what is down.
 
         A process that has not begun anything yet is left alone: the hub has only not heard that it is a new one.
         """
@@ -180,7 +188,7 @@ class World:
         clock, coordinator = self.clock, self.coordinator
         snapshot = coordinator.snapshot
         while clock.now < limit_s and clock.steps < steps_max and clock.step():
-            if coordinator.snapshot is not snapshot or not clock.steps % SWEEP_STEPS:
+            if coordinator.snapshot is not snapshot or not clock.steps % self._sweep_steps:
                 snapshot = coordinator.snapshot
                 self._sweep()
             if coordinator.ended and self.over():

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
-from coordinator import serve
+from coordinator import memory, serve
 from coordinator.driver import Driver
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
@@ -63,7 +63,7 @@ class Zygote:
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
-            env={**os.environ, **serve.MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, **memory.KEEP, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
 
     def ask(self, **command: Any) -> dict[str, Any]:

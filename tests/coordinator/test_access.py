@@ -70,13 +70,14 @@ JSON: dict[str, Any] = {
     "POST /api/v1/tokens": {"role": "viewer"},
     "POST /api/v1/beat": {"job": "main", "order": "1.1", "progress": 0.5},
 }
+ITS_JOB = "GET /api/v1/jobs/{job}"  # it names the algorithm that a node has to run
 MAY: dict[str, set[str]] = {
     "nobody": OPEN,
     "a wrong token": OPEN - {"GET /api/v1/session"},
     "expired": OPEN - {"GET /api/v1/session"},
     "revoked": OPEN - {"GET /api/v1/session"},
-    "node": OPEN | NODE | {BODIES},
-    "another node": OPEN | NODE | {BODIES},  # of its own order, if it has one
+    "node": OPEN | NODE | {BODIES, ITS_JOB},
+    "another node": OPEN | NODE | {BODIES, ITS_JOB},  # of its own order, if it has one
     "viewer": OPEN | READ | {BODIES},
     "operator": OPEN | READ | OPERATE | {BODIES},
 }

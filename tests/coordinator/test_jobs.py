@@ -64,7 +64,18 @@ def test_what_is_told_of_a_job_is_so(coordinator: Inside, swarm: Swarm) -> None:
     model = load(coordinator.request("GET", "/api/v1/jobs/a/models/4").content)
     assert set(model) == {"w"}
     nodes = coordinator.get("/jobs/a/nodes")["nodes"]
-    assert [(node["name"], node["reports"], node["failures"]) for node in nodes] == [("n0", 6, 0), ("n1", 5, 0)]
+    assert [(node["name"], node["failures"]) for node in nodes] == [("n0", 0), ("n1", 0)]
+    assert sorted(node["reports"] for node in nodes) == [5, 6]  # four updates and an evaluation; one made the model
+
+
+def lasting(value: Any) -> Any:
+    """What does not change after a job's end: nodes still ask once whether it has ended."""
+    if isinstance(value, list):
+        return [lasting(inner) for inner in value]
+    if isinstance(value, dict):
+        passing = ("up_bytes", "down_bytes", "last_seen_s", "rows", "total")
+        return {name: lasting(inner) for name, inner in value.items() if name not in passing}
+    return value
 
 
 def test_an_ended_job_is_told_of_the_same_after_a_restart(server: Callable[..., Server], swarm: Swarm) -> None:
@@ -74,10 +85,11 @@ def test_an_ended_job_is_told_of_the_same_after_a_restart(server: Callable[..., 
         node.finish()
     done(running, "a")
     paths = ["/jobs/a", "/jobs/a/versions", "/jobs/a/notes", "/jobs/a/nodes", "/jobs/a/traffic"]
-    before = {path: running.get(path) for path in paths}
+    before = {path: lasting(running.get(path)) for path in paths}
     running.end()
     running.start()
-    assert {path: running.get(path) for path in paths} == before
+    for path in paths:
+        assert lasting(running.get(path)) == before[path], path
     for what in ("pause", "resume", "stop"):
         problem(running.request("POST", f"/api/v1/jobs/a/{what}", json={}), 409, "job.ended")
     assert hashlib.sha256(running.request("GET", "/api/v1/jobs/a/models/2").content).hexdigest() == final(running, "a")
@@ -90,7 +102,7 @@ def test_an_ended_job_takes_no_more_orders_from_people(coordinator: Inside) -> N
     for what in ("pause", "resume", "stop"):
         problem(coordinator.request("POST", f"/api/v1/jobs/a/{what}", json={}), 409, "job.ended")
     done(coordinator, "a")
-    assert coordinator.notes("a", "state")[-1]["text"] == "never mind"
+    assert "never mind" in coordinator.notes("a", "state")[-1]["text"]
 
 
 def test_pause_and_resume(coordinator: Inside) -> None:
@@ -104,7 +116,9 @@ def test_pause_and_resume(coordinator: Inside) -> None:
     assert again["state"] == "paused"
     assert coordinator.post("/jobs/main/resume")["state"] == "running"
     assert coordinator.job("main")["version"] == 1
-    assert [note["text"] for note in coordinator.notes("main", "state")][1:] == ["lunch", "resumed by an operator"]
+    until("the notes", lambda: len(coordinator.notes("main", "state")) == 3)
+    texts = [note["text"] for note in coordinator.notes("main", "state")]
+    assert all(word in text for word, text in zip(("started", "lunch", "resumed"), texts, strict=True))
     stage.close()
 
 
@@ -143,7 +157,8 @@ def test_stop(coordinator: Inside, when: str) -> None:
         assert stage.nodes[2].report("main", order).counted
     done(coordinator, "main")
     job = coordinator.job("main")
-    assert (job["state"], job["version"], job["state_why"]) == ("stopped", int(when == "round"), "enough")
+    assert (job["state"], job["version"]) == ("stopped", int(when == "round"))
+    assert "enough" in job["state_why"]
     stage.close()
 
 
@@ -231,7 +246,8 @@ def test_a_node_that_fails_too_often_is_not_asked_again(coordinator: Inside) -> 
     node.fail("main", stage.orders["n0"])
     found = next(n for n in coordinator.get("/jobs/main/nodes")["nodes"] if n["name"] == "n0")
     assert (found["failures"], found["last_error"]) == (1, "no luck")
-    assert coordinator.notes("main", "warning")[-1]["text"] == "n0 failed: no luck"
+    warned = until("the warning", lambda: coordinator.notes("main", "warning"))
+    assert warned[-1]["text"].startswith("n0 failed: no luck")
     stage.close()
 
 

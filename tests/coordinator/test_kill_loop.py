@@ -50,7 +50,14 @@ def test_jobs_survive_a_storm_of_kills(seed: int, server: Callable[..., Server],
         assert running.job(job)["version"] > 3
 
 
-@pytest.mark.parametrize("mutant", ["acknowledge before commit", "forget the journal"])
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        # Whether the answer is out before the kill is a matter of milliseconds, which a busy machine does not keep.
+        pytest.param("acknowledge before commit", marks=pytest.mark.nightly),
+        "forget the journal",
+    ],
+)
 def test_the_checker_catches_a_coordinator_that_promises_too_early(
     mutant: str, server: Callable[..., Server], swarm: Swarm
 ) -> None:

@@ -45,7 +45,7 @@ def acknowledge_before_commit() -> None:
             for job in batch:
                 result, failure = _attempt(connection, job)
                 job.fail(failure) if failure else job.succeed(result)
-            time.sleep(0.03)
+            time.sleep(0.15)  # long enough for the answer to go out on a busy machine
             coordinator.crash.crashpoint("journal.before-commit")
 
     Database._commit = commit  # type: ignore[method-assign]

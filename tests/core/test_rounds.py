@@ -61,6 +61,7 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (Rounds(min_nodes=5), view(), "wait: 4 of 5 nodes have joined"),
         (Rounds(quorum=5), view(), "wait: 4 of 5 nodes have joined"),
         (ALL, view(members=()), "wait: 0 of 1 nodes have joined"),
+        (Rounds(min_nodes=4), view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         (ALL, view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         (HALF, view(), "ask b c: round 3 opens with 2 of 4 nodes"),
         (OVER, view(), "ask a b c: round 3 opens with 2 + 1 over of 4 nodes"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
@@ -15,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from coordinator.openapi import document
 from coordinator.settings import Settings
 from shoal.plugins import algorithms, schedules
 from shoal.spec import HeldOut, JobSpec, Limits
@@ -61,13 +63,25 @@ def of_model(kind: type[BaseModel]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def of_routes() -> str:
+    """Every route, with what it does in a line."""
+    paths = json.loads(document())["paths"]
+    rows = ["| route | |", "|---|---|"]
+    for path in sorted(paths):
+        for method, operation in sorted(paths[path].items()):
+            said = " ".join(operation.get("description", operation["summary"]).split())
+            rows.append(f"| `{method.upper()} {path}` | {said} |")
+    return "\n".join(rows) + "\n"
+
+
 def tables() -> dict[str, Callable[[], str]]:
     """Every table by name."""
     found: dict[str, Callable[[], str]] = {}
     for kind in (*algorithms().values(), *schedules().values()):
         found[kind.name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
-    return found | {name: lambda model=model: of_model(model) for name, model in models.items()}
+    found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
+    return {**found, "routes": of_routes}
 
 
 def renewed(text: str) -> str:

@@ -61,7 +61,9 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
 
 def test_the_three_lines_of_the_readme_run() -> None:
     code = blocks(ROOT / "README.md", "python")[1]
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "eval/accuracy" in done.stdout
 

@@ -23,10 +23,13 @@ from tests.edge_client.remembering import installed
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ("written", "synced", "renamed", "kept")
 ONCE = [f"{what}.{step}" for what in ("enrolling", "credential", "job") for step in STEPS]
-EVERY_ROUND = [
-    *(f"{what}.{step}" for what in ("body", "spool", "memory") for step in STEPS),
-    *("spool.removed", "work.begun", "work.done", "report.sending", "report.answered"),
-]
+EVERY_ROUND = {
+    "body": [f"body.{step}" for step in STEPS],
+    "spool": [*(f"spool.{step}" for step in STEPS), "spool.removed"],
+    "memory": [f"memory.{step}" for step in STEPS],
+    "moments": ["work.begun", "work.done", "report.sending", "report.answered"],
+}
+EVERY_POINT = {*ONCE, *(point for points in EVERY_ROUND.values() for point in points)}
 
 
 def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8) -> int:
@@ -63,18 +66,19 @@ def check(coordinator: Coordinator, rounds: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])
-def test_killed_at_every_point(tmp_path: Path, size: int) -> None:
-    rounds = len(EVERY_ROUND) + 3
+@pytest.mark.parametrize("group", EVERY_ROUND)
+def test_killed_at_every_point(tmp_path: Path, group: str, size: int) -> None:
+    rounds = len(EVERY_ROUND[group]) + 3
     plan = {**PLAN, "rounds": rounds, "algorithm": {"name": "remembering"}}
     with installed():
         coordinator = Coordinator(tmp_path / "coordinator", {"j": plan})
     with serving(coordinator) as url:
         place = Place(coordinator, url, tmp_path)
-        for point in EVERY_ROUND:
+        for point in EVERY_ROUND[group]:
             assert child(place, point, size=size) == -signal.SIGKILL, f"{point} was never passed"
         assert child(place, size=size) == 0
     check(coordinator, rounds)
-    assert set((tmp_path / "points").read_text().split()) == {*ONCE, *EVERY_ROUND}
+    assert set((tmp_path / "points").read_text().split()) == EVERY_POINT
 
 
 @pytest.mark.parametrize("point", ONCE)
@@ -95,7 +99,7 @@ def test_the_points_are_those_in_the_source() -> None:
     )
     single = set(re.findall(r"""at\(\s*"([a-z.]+)"\)""", text))
     written = set(re.findall(r"""write_file\([^\n]*"([a-z]+)", self\._at""", text)) | {"body"}
-    assert single | {f"{what}.{step}" for what in written for step in STEPS} == {*ONCE, *EVERY_ROUND}
+    assert single | {f"{what}.{step}" for what in written for step in STEPS} == EVERY_POINT
 
 
 @pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])

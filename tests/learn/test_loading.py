@@ -158,6 +158,17 @@ def test_an_error_that_explains_itself_passes_as_it_is(tmp_path: Path) -> None:
         load_learner(path)
 
 
+def test_the_operators_wishes_reach_the_learner(tmp_path: Path) -> None:
+    learner = load_learner("shoal.learn.digits:learner", {"part": 1}, device="cpu", precision="bf16")
+    assert (learner.device.type, learner.config.precision) == ("cpu", "bf16")
+    with pytest.raises(InvalidJob, match="'quantum' is no device"):
+        load_learner("shoal.learn.digits:learner", device="quantum")
+    path = written(tmp_path, FACTORY)
+    with pytest.raises(InvalidJob, match="made Fake, which chooses its device itself"):
+        load_learner(path, device="cpu")
+    assert is_learner(load_learner(path))
+
+
 def test_things_that_are_no_learners_are_refused(tmp_path: Path) -> None:
     path = written(
         tmp_path, "learner = 3\ndef half():\n    class Half:\n        def train(self): ...\n    return Half()\n"

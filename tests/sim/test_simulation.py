@@ -8,7 +8,8 @@ from shoal import wire
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.message import Poll
 from shoal.core.tree import digest
-from tests.algorithms.softmax import Softmax, unbalanced
+from shoal.sim.bodies import MemoryBodies
+from tests.algorithms.softmax import Softmax, digits, unbalanced
 
 SPEC = shoal.JobSpec(name="digits", rounds=4, seed=3, algorithm={"name": "fedavg", "lr": 0.5})
 
@@ -50,6 +51,22 @@ def test_bytes_are_those_of_the_wire(result: shoal.Result) -> None:
     for version in result.versions[1:]:
         assert 3 * body < version.up_bytes < 4 * body
         assert 3 * body < version.down_bytes < 4 * body
+
+
+def test_memory_does_not_grow_with_the_number_of_learners(monkeypatch) -> None:
+    """Bodies that are held at a time, with forty learners and three rounds."""
+    held = []
+    put = MemoryBodies.put
+
+    def counted(self, slots):
+        held.append(len(self))
+        return put(self, slots)
+
+    monkeypatch.setattr(MemoryBodies, "put", counted)
+    x, y = digits()
+    result = shoal.simulate(job(rounds=3), [Softmax(x[i::40], y[i::40]) for i in range(40)])
+    assert [version.reports for version in result.versions] == [0, 40, 40, 40]
+    assert max(held) <= 5
 
 
 def test_learners_may_have_names() -> None:
@@ -148,3 +165,12 @@ def test_learners_that_all_fail_end_the_job() -> None:
     with pytest.raises(LearnerFailed, match="node-0 failed 3 times in a row") as caught:
         shoal.simulate(SPEC, [Broken(one.x, one.y) for one in unbalanced()[:1]])
     assert "no examples left" in caught.value.hint
+
+
+def test_the_public_face() -> None:
+    assert shoal.__all__ == ["Faults", "JobSpec", "Result", "__version__", "load_job", "simulate"]
+    assert set(shoal.__all__) <= set(dir(shoal))
+    for name in shoal.__all__:
+        assert getattr(shoal, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        assert shoal.simulat

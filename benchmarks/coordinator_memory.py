@@ -1,0 +1,76 @@
+"""How much memory a round of large models takes at the coordinator, and whether the number of clients matters.
+
+    python benchmarks/coordinator_memory.py --mb 100 --clients 10 50
+
+Light clients in threads speak the real protocol over loopback: each takes its order, downloads the model, uploads an
+update of its own and reports. Printed: the coordinator's resident memory when it idles, its peak during the round (the
+kernel's VmHWM), and the difference in models. Aim: below three models, whatever the number of clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from harness import MB, Node, Served, Update, arguments, coordinator, show, write_model
+
+JOB = "memory"
+
+
+def one_round(served: Served, token: str, number: int, data: bytes, at_once: ThreadPoolExecutor) -> None:
+    """What one client does in the round. Transfers of all clients run `at_once`."""
+    node = Node(served.url, token, f"node-{number}")
+    order = node.order(JOB)
+    assert order.body is not None
+    update = Update(data, number)
+    ref = update.ref(hashlib.sha256(memoryview(data)[:-4]))
+    at_once.submit(node.download, JOB, order.body).result()
+    at_once.submit(node.link.upload, JOB, ref, update).result()
+    if not node.report(JOB, order, ref).counted:
+        raise RuntimeError(f"the report of node {number} was not counted")
+
+
+def measured(model: Path, nbytes: int, clients: int, transfers: int) -> dict[str, Any]:
+    """Memory of one round with so many clients."""
+    data = model.read_bytes()
+    with coordinator(lease_s=3600) as served:
+        idle = served.memory_bytes()
+        schedule = {"name": "rounds", "min_nodes": clients, "deadline_s": 3600.0}
+        served.begin({"name": JOB, "rounds": 1, "schedule": schedule}, model)
+        token = served.tokens(clients)
+        served.forget_peak()
+        with ThreadPoolExecutor(transfers) as at_once, ThreadPoolExecutor(clients) as people:
+            work = [people.submit(one_round, served, token, number, data, at_once) for number in range(clients)]
+            for done in work:
+                done.result()
+        peak = served.memory_bytes("VmHWM")
+    return {
+        "clients": clients,
+        "idle_mb": idle / MB,
+        "peak_mb": peak / MB,
+        "above_idle_mb": (peak - idle) / MB,
+        "above_idle_in_models": (peak - idle) / nbytes,
+    }
+
+
+def main() -> int:
+    """Measure, and print."""
+    parser = arguments(__doc__)
+    parser.add_argument("--mb", type=int, default=100, help="size of a model, in millions of bytes")
+    parser.add_argument("--clients", type=int, nargs="+", default=[10, 50])
+    parser.add_argument("--transfers", type=int, default=8, help="clients that transfer at the same time")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
+        model = Path(folder) / "model.safetensors"
+        ref = write_model(model, options.mb * MB)
+        rows = [measured(model, ref.nbytes, clients, options.transfers) for clients in options.clients]
+    show(f"coordinator's memory in a round of {options.mb} MB models", rows, options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What programs read of the API is what the code says."""
+
+from __future__ import annotations
+
+from coordinator.openapi import document
+from coordinator.settings import Settings
+from tests.docs.tables import ROOT
+
+
+def test_the_openapi_file_of_the_dashboard_is_in_step() -> None:
+    said = (ROOT / "dashboard/openapi.json").read_text()
+    assert said == document(), "run `python -m coordinator.openapi > dashboard/openapi.json` and `npm run types`"
+
+
+def test_every_setting_says_what_it_is() -> None:
+    assert not [name for name, field in Settings.model_fields.items() if not field.description]
+    text = (ROOT / "docs/operation.md").read_text()
+    assert not [name for name in Settings.model_fields if f"`{name}`" not in text]
