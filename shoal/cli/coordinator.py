@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,14 +63,7 @@ def coordinator(
 
     named = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
     given = assignments(change or [], "--set") | {key: value for key, value in named.items() if value is not None}
-    unknown = given.keys() - Settings.model_fields.keys()
-    if unknown:
-        from shoal.plugins import suggestion
-
-        key = min(unknown)
-        raise ShoalError(
-            f"--set {key}: no such setting", code="usage.name", hint=suggestion(key, Settings.model_fields)
-        )
+    refuse_unknown(given, Settings.model_fields)
     settings = load(Settings, "coordinator", config=out.flags.config, given=given)
     address = address_of(settings)
     secret = settings.data.absolute() / "operator.token"
@@ -79,6 +73,15 @@ def coordinator(
     if code == 0:
         out.answer({"address": address, "data": settings.data, "token_file": secret})
     return code
+
+
+def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise for a setting that nobody knows, with the nearest one."""
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        from shoal.plugins import suggestion
+
+        raise ShoalError(f"--set {unknown[0]}: no such setting", code="usage.name", hint=suggestion(unknown[0], known))
 
 
 def address_of(settings: Settings) -> str:

@@ -269,10 +269,12 @@ class Hub:
         member = self.roster.get(event.node)
         if member is None:
             return []
+        text = f"{event.node} left"
         if member.order is not None:
             self.asked.discard(event.node)  # as if it had never been asked: should it come back, it can be
+            text += " and handed its order back"
         member.here, member.order = False, None
-        return [Note("node", f"{event.node} left and handed its order back", self.version, event.node)]
+        return [Note("node", text, self.version, event.node)]
 
     def _lost(self, event: Lost, now: float) -> list[Effect]:
         member = self.roster.get(event.node)

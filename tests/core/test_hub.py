@@ -175,6 +175,22 @@ def test_orders_that_carry_the_same_are_stored_once() -> None:
     assert bodies.puts == 2  # the initial model, and version 0
 
 
+@dataclass(frozen=True)
+class Reserved(Algorithm):
+    """Keeps a slot that is never sent."""
+
+    def init(self, model: Tree) -> Slots:
+        return {"model": model, "kept": model, "step": 0.0}
+
+
+def test_a_choice_of_the_slots_is_stored_as_such() -> None:
+    bodies = MemoryBodies()
+    hub = hub_of(bodies, algorithm=Reserved())
+    refs = {order.body for order in map(hub.standing, NODES) if isinstance(order, Order)}
+    assert refs == {bodies.put({"model": model(1.0, 2.0)})}
+    assert hub.model not in refs
+
+
 def test_orders_of_their_own_are_not_mixed_up() -> None:
     """Trees made for one node must not be taken for those of another, wherever they lie in memory."""
     bodies = MemoryBodies()

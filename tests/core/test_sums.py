@@ -54,7 +54,7 @@ def test_mean_onto_is_the_mean(parts, kind: sums.SumKind, onto: bool, rate: floa
     """In place, with all types mixed: the same as without tricks, up to the rounding of sum and result."""
     base = parts[0][0] if onto else None
     weight = float(sum(Fraction(weight) for _, weight in parts))
-    grain = 1e-12 * 200 + (len(parts) * FIXED_STEP / weight if kind == "fixed" else 0.0)
+    grain = 1e-12 * 200 + (len(parts) * FIXED_STEP / 2 / weight if kind == "fixed" else 0.0)  # rounded to nearest
     result = summed(parts, kind).mean_onto(base, rate)
     assert result.layout == parts[0][0].layout
     for leaf in result.layout.leaves:
@@ -102,10 +102,11 @@ def test_whole_numbers_take_the_greatest() -> None:
     for n, u, flag in (([-5, big], 250, [False, False]), ([-7, 3], 7, [True, False])):
         part = Tree.of({"n": np.array(n), "u": np.array(u, np.uint8), "flag": np.array(flag)})
         total.add(part, 2.0, 0.0)
-    result = total.mean_onto(Tree.of({"n": np.array([-6, 0]), "u": np.array(9, np.uint8), "flag": np.zeros(2, bool)}))
-    assert result["n"].tolist() == [-5, big]
+    base = {"n": np.array([-4, 0]), "u": np.array(9, np.uint8), "flag": np.array([False, True])}
+    result = total.mean_onto(Tree.of(base))
+    assert result["n"].tolist() == [-4, big]
     assert result["u"] == 250
-    assert result["flag"].tolist() == [True, False]
+    assert result["flag"].tolist() == [True, True]
 
 
 def test_the_result_lies_in_the_memory_of_the_sum() -> None:
@@ -159,8 +160,13 @@ def test_what_could_overflow_is_refused_and_changes_nothing(kind: sums.SumKind, 
     with pytest.raises(Refused, match=f"a {kind} sum holds magnitudes up to") as caught:
         totals.add({"turn": 1.0, "model": Tree.of({"a": np.full(3, size)})}, weight, size)
     assert caught.value.code == "sum.overflow"
-    assert caught.value.hint
+    assert ("float64" in caught.value.hint) == (kind == "fixed")
     assert state_of(totals) == before
+
+
+def test_fixed_point_has_a_factor_of_two_in_hand() -> None:
+    assert FIXED_STEP == 2.0**-40
+    assert FIXED_LIMIT / FIXED_STEP == 2.0**62
 
 
 def test_the_bound_counts_all_that_was_added() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import sys
 from typing import Any, get_args
 
 import pytest
@@ -170,7 +171,7 @@ def test_a_head_as_it_should_be_is_taken(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_unknown_and_missing_fields_are_refused(kind: str) -> None:
-    for name in ("more", "Node", "", "weight ", "type2"):
+    for name in ("more", "Node", "", "weight ", "type2", "x" * 60_000):
         assert refused(framed(head_of(kind, **{name: 1}))) == "head.invalid"
     for name in HEADS[kind]:
         left = {field: value for field, value in head_of(kind).items() if field != name}
@@ -210,6 +211,7 @@ def test_a_diverged_metric_is_seen(text: str, meant: float) -> None:
     found = wire.decode(framed(head_of("report", metrics={"train/loss": text}))).message
     assert isinstance(found, Report)
     assert repr(found.metrics["train/loss"]) == repr(meant)
+    assert json.loads(wire.encode_head("a", found)[4:])["metrics"] == {"train/loss": text}
 
 
 @pytest.mark.parametrize("kind", ["", "Report", "norm", "frame", None, 1, True, [], {}, "\ud800", "x" * 60_000])
@@ -274,11 +276,11 @@ def test_a_longer_payload_travels_alone() -> None:
     assert refused(framed(head_of("poll"), most + b"x")) == "head.length"
 
 
-@pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_no_depth_is_too_deep(opening: str) -> None:
-    closing = {"[": "]", '{"a":': "}"}[opening]
-    for depth in range(1, 1100):  # somewhere here reading just works, and writing does not
-        text = json.dumps(head_of("poll", node="?")).replace('"?"', opening * depth + "1" + closing * depth)
+@pytest.mark.parametrize(("opening", "middle", "closing"), [("[", "", "]"), ("[", "1", "]"), ('{"a":', "{}", "}")])
+def test_no_depth_is_too_deep(opening: str, middle: str, closing: str) -> None:
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 250, limit + 10):  # somewhere here reading just works, and writing does not
+        text = json.dumps(head_of("poll", node="?")).replace('"?"', opening * depth + middle + closing * depth)
         assert refused(framed(text.encode())) == "head.invalid"
 
 
