@@ -194,9 +194,12 @@ class Agent:
 
         if not self.settings.learner:
             raise InvalidJob("no learner", code="learner.missing", hint="name one: file.py:name or package.module:name")
-        device, precision = self.settings.device, self.settings.precision
-        wished = "" if device == "auto" else device  # a learner's own choice is no worse than "auto"
-        return load_learner(self.settings.learner, self.settings.options, device=wished, precision=precision)
+        return load_learner(self.settings.learner, self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """The options, with device and precision where they were chosen."""
+        chosen = {"device": self.settings.device, "precision": self.settings.precision}
+        return {**{name: value for name, value in chosen.items() if value not in ("", "auto")}, **self.settings.options}
 
     def _limit_threads(self) -> None:
         torch = sys.modules.get("torch")

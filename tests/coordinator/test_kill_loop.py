@@ -55,7 +55,7 @@ def test_jobs_survive_a_storm_of_kills(seed: int, server: Callable[..., Server],
     [
         # Whether the answer is out before the kill is a matter of milliseconds, which a busy machine does not keep.
         pytest.param("acknowledge before commit", marks=pytest.mark.nightly),
-        "forget the journal",
+        pytest.param("forget the journal", marks=pytest.mark.nightly),
     ],
 )
 def test_the_checker_catches_a_coordinator_that_promises_too_early(
