@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import queue
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ Write = Callable[[Connection], T]
 BATCH_MAX = 512
 """Writes in one transaction."""
 
+_NAMES_A_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -41,6 +43,12 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        if not _NAMES_A_FILE.fullmatch(url):
+            raise StorageFailed(
+                f"{url.partition('@')[0][:60]} names no SQLite file",
+                code="storage.url",
+                hint="write sqlite:////absolute/path/to/shoal.db, or leave database_url empty",
+            )
         self._lock = self._lock_file(url)
         self._engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
         event.listen(self._engine, "connect", _configure_sqlite)
@@ -76,10 +84,18 @@ class Database:
                 _refuse_newer(connection)
             migrate(self._engine)
         except DBAPIError as error:
+            self._let_go()
             raise StorageFailed(
                 f"the database cannot be opened: {error.orig}",
                 hint="check the path, its permissions and the free space",
             ) from None
+        except StorageFailed:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        self._engine.dispose()
+        self._lock.close()
 
     def write(self, work: Write[T]) -> asyncio.Future[T]:
         """Run `work` in the writer's next transaction: done when that is committed, or with what `work` raised.
@@ -111,7 +127,9 @@ class Database:
         results: list[tuple[_Job, Any, Exception | None]] = []
         try:
             with connection.begin():
-                results += [(job, *_attempt(connection, job, alone=len(batch) == 1)) for job in batch]
+                for job in batch:
+                    results.append((job, *_attempt(connection, job, alone=len(batch) == 1)))
+                    _refuse_half(connection, results[-1][2])
                 crashpoint("journal.before-commit")
             crashpoint("journal.after-commit")
         except Exception as error:  # noqa: BLE001 - handed to those who wait
@@ -126,8 +144,7 @@ class Database:
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         await self.reader.dispose()
-        self._engine.dispose()
-        self._lock.close()
+        self._let_go()
 
 
 class _Job:
@@ -163,13 +180,27 @@ def _attempt(connection: Connection, job: _Job, *, alone: bool) -> tuple[Any, Ex
         return None, error
 
 
+def _refuse_half(connection: Connection, failure: Exception | None) -> None:
+    """A full disk makes SQLite roll back the whole transaction at once: then no write of the batch has happened.
+
+    What came after it would stand alone, and COMMIT would succeed without a word.
+    """
+    sqlite: Any = connection.connection.dbapi_connection
+    if not sqlite.in_transaction:
+        raise failure or StorageFailed("the database gave up a transaction")
+
+
 def _storage_failed(error: Exception) -> Exception:
     if not isinstance(error, DBAPIError):
         return error
-    text = str(error.orig)
-    full = "full" in text
+    texts = [str(error.orig)]
+    cause = error.__context__
+    while cause is not None:  # a savepoint that is gone hides what made it go
+        texts.append(str(cause))
+        cause = cause.__context__
+    full = any("disk is full" in text for text in texts)
     return StorageFailed(
-        f"the database refused to write: {text}",
+        f"the database refused to write: {'the disk is full' if full else texts[0]}",
         code="storage.full" if full else "storage.failed",
         hint="free disk space; nodes send again by themselves" if full else "look at the coordinator's log",
     )

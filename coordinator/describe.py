@@ -34,6 +34,35 @@ async def job(coordinator: Coordinator, record: Record) -> views.Job:
     return _job(coordinator, record, driver, rows)
 
 
+def failed(row: Row[Any], why: str) -> dict[str, Any]:
+    """The view of a job that this release cannot run, as it is kept of jobs that have ended."""
+    spec = row.spec if isinstance(row.spec, dict) else {}
+    names = {what: str(dict(spec.get(what) or {}).get("name", "")) for what in ("algorithm", "schedule")}
+    job = views.Job(
+        name=row.name,
+        title=str(spec.get("title") or row.name),
+        state="failed",
+        state_why=why,
+        **names,
+        version=0,
+        versions=0,
+        progress=0.0,
+        eta_s=None,
+        nodes=0,
+        busy=0,
+        created_at=iso(row.created_at) or "",
+        started_at=None,
+        ended_at=None,
+        model=None,
+        metrics={},
+        best=None,
+        up_bytes=0,
+        down_bytes=0,
+        spec=spec,
+    )
+    return {"job": job.model_dump(mode="json"), "nodes": []}
+
+
 def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequence[Row[Any]]) -> views.Job:
     hub, spec = driver.hub, record.spec
     members = hub.roster.here()

@@ -47,6 +47,9 @@ NAP_S_MAX = 3600.0
 RETRY_S = 2.0
 """Pause before a write that failed (a full disk) is tried again."""
 
+SETTLE_S = 5.0
+"""How long an answer waits for a hub that is busy or being restored."""
+
 ENDED = ("done", "stopped")
 
 
@@ -79,6 +82,8 @@ class Driver:
         self._needed: dict[int, str] = {}  # bodies of reports that a replay would fold, by their event
         self._task: asyncio.Task[None] | None = None
         self._begun, self._stopping = asyncio.Event(), False
+        self._sound = asyncio.Event()  # set while the hub is what the journal says, and no event is half-way through
+        self.restoring = True
         self._expected: Layout | None = None  # of updates: fixed from version 0 on
         self.trouble = ""
         self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
@@ -129,6 +134,23 @@ class Driver:
         if self._expected is None:
             self._expected = payload_layout(self.hub.expects(kind))
         return self._expected
+
+    async def settled(self) -> None:
+        """Wait until no event is half-way through the hub: one that breaks it will not have happened.
+
+        Raises `StorageFailed` when the job is being restored for longer than that.
+        """
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._sound.wait()
+        except TimeoutError:
+            why = f"job {self.name} is being restored: {self.trouble}"
+            raise StorageFailed(why, hint="send again in a moment") from None
+
+    @property
+    def behind(self) -> bool:
+        """Whether something that happened could not be written down for people yet."""
+        return bool(self._unprojected)
 
     def order_of(self, node: str) -> Order | None:
         """The order that stands for a node."""
@@ -205,12 +227,14 @@ class Driver:
         self._note_needs(entries)
         self.trouble = ""
         crashpoint("driver.journaled")
+        self._sound.clear()
         try:
             fed = await asyncio.to_thread(self._feed, entries)
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub's state is in doubt
             await self._recover(batch, entries, error)
             return
         crashpoint("driver.fed")
+        self._sound.set()
         self._carry(fed)
         for waiting, one in zip(batch, fed, strict=True):
             waiting.succeed(one.effects)
@@ -228,8 +252,12 @@ class Driver:
         self._trouble(error.message)
         for waiting in batch:
             waiting.fail(error)
-        if any(isinstance(waiting.event, Timer) for waiting in batch):
-            self._alarm = self.now() + RETRY_S
+        if any(isinstance(waiting.event, Timer | Boot) for waiting in batch):
+            self._try_again()
+
+    def _try_again(self) -> None:
+        soon = self.now() + RETRY_S
+        self._alarm = soon if self._alarm is None else min(self._alarm, soon)
 
     def _feed(self, entries: Sequence[Entry]) -> list[Fed]:
         """In a thread: large reports are folded here."""
@@ -259,6 +287,7 @@ class Driver:
             items = await self._services.database.write(lambda c: journal.project(c, self.name, mine))
         except StorageFailed as error:
             self._trouble(error.message)
+            self._try_again()
             return
         crashpoint("driver.projected")
         self._unprojected.clear()
@@ -295,6 +324,7 @@ class Driver:
         A full disk is waited for. An event that fails again when it is replayed is set aside, named and noted.
         """
         log.error("an event broke the hub; rebuilding", job=self.name, error=repr(error), exc_info=error)
+        self.restoring = True
         self._trouble(str(error))
         sorry = StorageFailed(f"the job is being restored after: {error}", hint="send again in a moment")
         for waiting in batch:
@@ -306,16 +336,28 @@ class Driver:
         while not self._stopping:
             try:
                 await self._restore()
-                self.trouble = ""
+                self.trouble, self.restoring = "", False
+                self._sound.set()
                 return
             except StorageFailed as failure:
                 self._trouble(failure.message)
                 await asyncio.sleep(RETRY_S)
             except Exception as failure:  # noqa: BLE001 - a bug met by one event must not end the job
-                await self._set_aside_poison(failure)
+                await self._get_around(failure)
 
-    async def _set_aside_poison(self, failure: Exception) -> None:
-        """Find the first event that breaks the hub, and take it out of the history."""
+    async def _get_around(self, failure: Exception) -> None:
+        """The journal cannot be fed as it is: set aside what breaks the hub, or wait for help."""
+        try:
+            found = await self._set_aside_poison(failure)
+        except Exception as error:
+            log.error("job cannot be restored", job=self.name, error=repr(error), exc_info=error)
+            found = False
+        if not found:
+            self._trouble(f"cannot be restored: {failure!r}")
+            await asyncio.sleep(RETRY_S)
+
+    async def _set_aside_poison(self, failure: Exception) -> bool:
+        """Find the first event that breaks the hub, and take it out of the history; False when there is none."""
         state, _, entries, _ = await self._services.database.write(lambda c: journal.load(c, self.name))
         hub = self._new_hub(state)
         for entry in entries:
@@ -327,7 +369,8 @@ class Driver:
                 text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {failure}"
                 log.error("event set aside", job=self.name, seq=entry.seq, error=repr(failure))
                 await self.remark("warning", text, node)
-                return
+                return True
+        return False
 
     def _trouble(self, text: str) -> None:
         self.trouble = text

@@ -57,11 +57,11 @@ def run(settings: Settings) -> int:
     if settings.tls_cert is not None and settings.tls_key is None:
         raise NotAllowed("tls_cert without tls_key", hint="give both, as PEM files")
     keep_big_blocks()
-    sock = listen(settings)
-    server = build(settings)
-    log.info("coordinator", url=address(settings, sock), data=str(settings.data))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(server.serve(sockets=[sock]))
+    with listen(settings) as sock:
+        server = build(settings)
+        log.info("coordinator", url=address(settings, sock), data=str(settings.data))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(server.serve(sockets=[sock]))
     return 130 if server.interrupted else 0
 
 

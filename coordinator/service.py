@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import insert, select, update
+from sqlalchemy import Row, insert, select, update
 
 from coordinator import auth, describe, ledger
 from coordinator.auth import Directory
@@ -25,7 +25,7 @@ from coordinator.retention import Retention
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
-from shoal.core.errors import Refused, StorageFailed
+from shoal.core.errors import InvalidJob, Refused, StorageFailed
 from shoal.core.machine import Lost
 from shoal.core.message import Join, Ref
 from shoal.runtime.store import FileBodies
@@ -73,18 +73,28 @@ class Coordinator:
         self.retention = Retention(self.database, self.settings)
         await self.database.write(lambda c: self.directory.load(c, self._operator_token))
         await self.database.write(self.ledger.load)
-        for row in await self.database.write(lambda c: c.execute(select(nodes)).all()):
+        for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
             self.presence.info[row.name], self.presence.joined_at[row.name] = row.info, row.joined_at
         for row in await self.database.write(lambda c: c.execute(select(jobs)).all()):
-            record = Record(parse_job(row.spec), row.created_at, None, row.ended_at, row.summary)
-            if row.ended_at is None:
-                await self._drive(record, Ref(**row.start) if row.start else None)
-            else:
-                self.records[row.name] = record
+            await self._take_up(row)
         await self.retention.sweep_starts(self.starts)
         self._tasks = [asyncio.create_task(self._tick(), name="tick"), asyncio.create_task(self._flush(), name="flush")]
         self.ready = True
         log.info("ready", jobs=len(self.records), data=str(self.settings.data))
+
+    async def _take_up(self, row: Row[Any]) -> None:
+        """A job of the database: go on with it, or show how it ended, or why this release cannot run it."""
+        try:
+            record = Record(parse_job(row.spec), row.created_at, None, row.ended_at, row.summary)
+        except InvalidJob as error:
+            log.error("this release cannot run the job", job=row.name, why=error.message)
+            summary = row.summary or describe.failed(row, error.message)
+            self.records[row.name] = Record(JobSpec(name=row.name), row.created_at, None, row.ended_at, summary)
+            return
+        if row.ended_at is None:
+            await self._drive(record, Ref(**row.start) if row.start else None)
+        else:
+            self.records[row.name] = record
 
     def drain(self) -> None:
         """Let polls and streams end; what is in hand is still answered."""
@@ -150,7 +160,11 @@ class Coordinator:
         """A job that has not ended."""
         record = self.record(name)
         if record.driver is None or record.driver.ended:
-            raise Refused(f"job {name} has ended", code="job.ended", hint="poll for the order that stands")
+            raise Refused(
+                f"job {name} has ended",
+                code="job.ended",
+                hint="its model and metrics stay; start another with `shoal run`",
+            )
         return record.driver
 
     async def create(self, spec: JobSpec, start: Ref | None) -> Record:
@@ -253,7 +267,8 @@ class Coordinator:
                 self.evaluator.add(record.spec, version.number, version.model, driver.bodies)
             if closed:
                 await self.retention.after(driver, closed)
-            if driver.ended and record.ended_at is None and not self.evaluator.busy(record.spec.name):
+            waiting = driver.behind or self.evaluator.busy(record.spec.name)
+            if driver.ended and record.ended_at is None and not waiting:
                 await self._conclude(record, driver)
 
     async def _conclude(self, record: Record, driver: Driver) -> None:

@@ -17,7 +17,7 @@ class Settings(BaseModel):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
     data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
-    database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in the data folder")
+    database_url: str = Field("", description="sqlite:////path of the database; empty: in the data folder")
     operator_token: str = Field(
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
     )

@@ -96,6 +96,8 @@ async def _news(
             if member is not None and member.here:  # its hello made it one, but it takes no part
                 await driver.tell(Leave(node))
             continue
+        if driver.restoring:  # what it says now may not have happened
+            continue
         if not driver.hub.knows(node):
             await driver.tell(Poll(node))
         standing, mine = driver.hub.standing(node), holds.get(driver.name)
@@ -160,6 +162,9 @@ async def report(job: str, request: Request, node: Node, coordinator: Coord) -> 
     label(request, job, min(message.version, driver.hub.version), node, "report")
     order = driver.order_of(node)  # before the verdict: a version that closes now may withdraw it
     answer = driver.hub.verdict(message)
+    if answer is not None:
+        await driver.settled()  # else it could be the word of a hub that an event has broken
+        order, answer = driver.order_of(node), driver.hub.verdict(message)
     if answer is None:
         assert order is not None
         answer = await _count(coordinator, driver, order, message, frame.payload)

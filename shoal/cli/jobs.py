@@ -98,7 +98,7 @@ def summary(job: dict[str, Any]) -> Table:
 
 def reason(job: dict[str, Any]) -> str:
     """Why a job is in its state, without saying the state again."""
-    return str(job["state_why"] or "").removeprefix(job["state"]).removeprefix(": ")
+    return str(job["state_why"] or "").removeprefix(job["state"]).removeprefix(": ").strip()
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:

@@ -21,10 +21,10 @@ import structlog
 Form = Literal["auto", "console", "json"]
 
 HIDDEN = "[redacted]"
-_SECRET = re.compile(r"\bsh([ont])_[A-Za-z0-9_-]{4,}|(?i:\bbearer\s+)[^\s\"',;]+")
+_SECRET = re.compile(r"\bsh([onvt])_[A-Za-z0-9_-]{4,}|(?i:\bbearer\s+)[^\s\"',;]+")
 _SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "secret"}
 _DEPTH_MAX = 6
-_QUIET = ("httpx", "httpcore", "asyncio", "urllib3")
+_QUIET = ("httpx", "httpcore", "asyncio", "urllib3", "alembic.runtime.migration")
 
 
 def configure(

@@ -100,15 +100,15 @@ class Rounds(Schedule):
         if got >= wanted:
             return [Close(f"{got} of {wanted} reports")]
         deadline = self.deadline(view)
-        late = view.now >= view.opened + deadline
+        late, deadline_text = view.now >= view.opened + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:
-            return [Close(f"deadline of {deadline:g} s with {got} of {wanted}")]
+            return [Close(f"{deadline_text} with {got} of {wanted}")]
         passed = max(1, floor(log2((view.now - view.opened) / deadline)) + 1) if late else 0
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
         fresh = [node for node in view.idle if node not in view.asked]
         if missing > 0 and fresh:
             nodes = view.pick(fresh, missing)
-            why = f"deadline of {deadline:g} s with {got} of {wanted}" if late else f"{missing} of {wanted} lost"
+            why = f"{deadline_text} with {got} of {wanted}" if late else f"{missing} of {wanted} lost"
             return [Ask(nodes, "train", f"{why}: {len(nodes)} asked in their place")]
         if not pending and enough:
             return [Close(f"{got} of {wanted}: nobody is left to wait for")]

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -117,7 +118,8 @@ class Api:
 
     def begin(self, name: str, *, nodes: int, rounds: int = 5, start: str | None = None, **more: Any) -> Any:
         """Make a job whose rounds want all of `nodes`."""
-        schedule = {"name": "rounds", "min_nodes": nodes, "cohort": nodes} | more.pop("schedule", {})
+        patient = {"name": "rounds", "min_nodes": nodes, "cohort": nodes, "deadline_s": 3600.0}
+        schedule = patient | more.pop("schedule", {})
         spec = {"name": name, "rounds": rounds, "schedule": schedule, **more}
         return self.post("/jobs", {"spec": spec, **({"start_model": start} if start else {})})
 
@@ -204,18 +206,18 @@ class Inside(Api):
 
     def _run(self) -> None:
         try:
-            self._sock = serve.listen(self.settings)
-            self.url = serve.address(self.settings, self._sock)
-            self.server = serve.build(self.settings)
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                self.loop = runner.get_loop()
-                runner.run(self._serve())
+            with serve.listen(self.settings) as sock:
+                self.url = serve.address(self.settings, sock)
+                self.server = serve.build(self.settings)
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    self.loop = runner.get_loop()
+                    runner.run(self._serve(sock))
         except BaseException as error:  # shown where it is waited for
             self.failure = error
         finally:
             self._up.set()
 
-    async def _serve(self) -> None:
+    async def _serve(self, sock: socket.socket) -> None:
         startup = self.server.startup
 
         async def start_and_tell(sockets: Any = None) -> None:
@@ -223,15 +225,13 @@ class Inside(Api):
             self._up.set()
 
         self.server.startup = start_and_tell  # type: ignore[method-assign]
-        try:
-            await self.server.serve(sockets=[self._sock])
-        finally:
-            self._sock.close()
+        await self.server.serve(sockets=[sock])
 
     def start(self) -> Inside:
         self._thread.start()
         assert self._up.wait(PATIENCE_S)
         if self.failure is not None:
+            self.close()
             raise self.failure
         return self
 

@@ -32,7 +32,6 @@ OPEN = {
 READ = {
     "GET /metrics",
     "GET /api/v1/jobs",
-    "GET /api/v1/jobs/{job}",
     "GET /api/v1/jobs/{job}/versions",
     "GET /api/v1/jobs/{job}/notes",
     "GET /api/v1/jobs/{job}/nodes",
@@ -62,6 +61,8 @@ OPERATE = {
 }
 BODIES = "GET /api/v1/jobs/{job}/bodies/{digest}"
 """Readers get models; a node gets what its order names."""
+JOB = "GET /api/v1/jobs/{job}"
+"""Readers; and nodes, which must know what they take part in."""
 
 JSON: dict[str, Any] = {
     "POST /api/v1/enrol": {"token": "sht_x", "name": "x"},
@@ -78,11 +79,11 @@ MAY: dict[str, set[str]] = {
     "revoked": OPEN - {"GET /api/v1/session"},
     "node": OPEN | NODE | {BODIES, ITS_JOB},
     "another node": OPEN | NODE | {BODIES, ITS_JOB},  # of its own order, if it has one
-    "viewer": OPEN | READ | {BODIES},
-    "operator": OPEN | READ | OPERATE | {BODIES},
+    "viewer": OPEN | READ | {JOB, BODIES},
+    "operator": OPEN | READ | OPERATE | {JOB, BODIES},
 }
 ALSO_WHERE_READING_IS_OPEN: dict[str, set[str]] = {
-    "nobody": READ | {BODIES},
+    "nobody": READ | {JOB, BODIES},
     "node": READ,
     "another node": READ,
 }
@@ -148,7 +149,7 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
 
 
 def test_every_route_is_on_a_list(stage: Stage) -> None:
-    lists = [OPEN, READ, NODE, OPERATE, {BODIES}]
+    lists = [OPEN, READ, NODE, OPERATE, {JOB, BODIES}]
     assert sorted(route for one in lists for route in one) == operations(stage.running)
 
 
@@ -291,6 +292,8 @@ def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPa
         assert running.request("DELETE", "/api/v1/nodes/keeps").status_code == 204
         answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": credential})
         problem(answer, 401, "auth.refused")
+    with inside(folder) as running:
+        assert running.get("/nodes") == {"nodes": []}
 
 
 # Revocation

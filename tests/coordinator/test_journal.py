@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from coordinator.driver import Driver
+from coordinator.journal import set_aside
 from shoal.core.algorithm import Algorithm, Update
 from shoal.core.hub import Hub
 from shoal.core.message import Join
@@ -134,13 +136,64 @@ def test_an_event_that_breaks_the_hub_is_set_aside(
         warnings = until("the warning", lambda: running.notes("main", "warning"))
         assert "planted" in warnings[-1]["text"]
         assert "n0" in warnings[-1]["text"]
-        assert running.request("GET", "/readyz").status_code == 200
+        until("the job to be sound again", lambda: running.request("GET", "/readyz").status_code == 200)
         assert stage.report(node="n0", weight=1.0).status_code == 200, "another report on the same order counts"
         until("the version", lambda: running.job("main")["version"] == 1)
         stage.close()
     with inside(folder) as running:
         assert running.job("main")["version"] == 1
         assert len(running.rows("SELECT seq FROM events WHERE aside")) == 1
+
+
+def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub has noted the report as counted when the close breaks it; who asks again must not be told so."""
+    step, broken = Algorithm.step, [True]
+
+    def buggy(self: Algorithm, slots: Any, totals: Any) -> Any:
+        if broken[0]:
+            raise RuntimeError("planted")
+        return step(self, slots, totals)
+
+    monkeypatch.setattr("coordinator.journal.set_aside", slowly(set_aside))
+    monkeypatch.setattr(Algorithm, "step", buggy)
+    with inside(tmp_path / "data") as running:
+        stage = set_up(running)
+        assert stage.report(node="n0").status_code == 200
+        assert stage.report(node="n1").status_code == 503
+        again = stage.report(node="n1")  # while the job is being restored; its event is set aside meanwhile
+        assert again.status_code == 503, again.content
+        until("the warning", lambda: running.notes("main", "warning"))
+        broken[0] = False
+        until("the job to be sound again", lambda: running.request("GET", "/readyz").status_code == 200)
+        assert stage.report(node="n1").status_code == 200
+        (row,) = until("the version", lambda: running.rows("SELECT reports FROM versions WHERE number = 1"))
+        assert [report[0] for report in json.loads(row[0])] == ["n0", "n1"]
+        stage.close()
+
+
+def slowly(work: Callable[..., None]) -> Callable[..., None]:
+    """The same, half a second later."""
+
+    def later(*arguments: Any, **more: Any) -> None:
+        time.sleep(0.5)
+        work(*arguments, **more)
+
+    return later
+
+
+def test_a_damaged_snapshot_stops_one_job_and_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with inside(folder) as running:
+        set_up(running).close()
+        running.begin("other", nodes=1)
+    with closing(sqlite3.connect(folder / "shoal.db")) as connection, connection:
+        connection.execute("""UPDATE snapshots SET state = '{"phase": "running"}' WHERE job = 'main'""")
+    with inside(folder) as running:
+        found = running.request("GET", "/readyz")
+        problem(found, 503, "not-ready")
+        assert "main: cannot be restored" in found.json()["detail"]
+        assert running.job("other")["state"] == "waiting"
+        assert running.job("main")["state_why"].startswith("cannot be restored")
 
 
 def test_a_bug_at_a_close_is_not_fatal_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,11 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (QUORUM, view(opened=99.0, reports=("a",), members=("a",), gone="bcd"), "wait until 109: 1 of 4 reports"),
         # Late
         (ALL, view(opened=90.0, busy="bcd", reports=("a",)), "close: deadline of 10 s with 1 of 4"),
+        (  # the median of the last rounds, not to the millisecond
+            Rounds(),
+            view(opened=80.0, busy="bcd", reports=("a",), seconds=(6.08493,)),
+            "close: deadline of 18.3 s with 1 of 4",
+        ),
         (ALL, view(opened=90.1, busy="bcd", reports=("a",)), "wait until 100.1: 1 of 4 reports"),
         (
             QUORUM,

@@ -220,7 +220,8 @@ def test_a_number_that_is_not_finite_is_found(data: st.DataObject) -> None:
     assert not np.isfinite(core.norm(spoiled))
 
 
-def test_different_layouts_are_told_apart() -> None:
+@pytest.mark.parametrize("operation", [core.add, core.sub, core.dot])
+def test_different_layouts_are_told_apart(operation) -> None:
     a = Tree.of({"w": np.zeros(2, np.float32), "v": np.zeros(2, np.float32)})
     for other, told in (
         ({"w": np.zeros(3, np.float32), "v": np.zeros(2, np.float32)}, r"w is F32\[2\] in one tree, w is F32\[3\]"),
@@ -228,7 +229,7 @@ def test_different_layouts_are_told_apart() -> None:
         ({"v": np.zeros(2, np.float32)}, "one tree has 2 tensors, the other 1"),
     ):
         with pytest.raises(InvalidPayload, match=told) as caught:
-            core.add(a, Tree.of(other))
+            operation(a, Tree.of(other))
         assert caught.value.code == "payload.layout"
 
 

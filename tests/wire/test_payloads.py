@@ -437,6 +437,20 @@ def test_a_length_is_refused_before_anything_comes() -> None:
         assert caught.value.code == "payload.too-large"
 
 
+def test_a_sender_is_stopped_as_soon_as_it_is_wrong() -> None:
+    body = body_of({"model": Tree.of({"w": np.zeros(4)})})
+    for expected in (None, wire.payload_layout(wire.read_header(body))):
+        check = wire.BodyCheck(len(body), expected, nbytes_max=1 << 30)
+        check.feed(body)
+        with pytest.raises(InvalidPayload, match="more than the announced") as caught:
+            check.feed(b"x")
+        assert caught.value.code == "payload.length"
+    check = wire.BodyCheck(100, None, nbytes_max=1 << 30)
+    with pytest.raises(InvalidPayload, match="longer than the body") as caught:
+        check.feed((93).to_bytes(8, "little"))
+    assert caught.value.code == "payload.short"
+
+
 def test_a_check_keeps_no_more_than_the_header() -> None:
     tree = Tree.of({"w": np.zeros(1 << 18)})
     body = body_of({"model": tree})
