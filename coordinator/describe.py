@@ -63,6 +63,16 @@ def failed(row: Row[Any], why: str) -> dict[str, Any]:
     return {"job": job.model_dump(mode="json"), "nodes": []}
 
 
+def _progress(coordinator: Coordinator, driver: Driver) -> float:
+    """How far a job is: by its versions, or, where those come as they like, by what its nodes have told."""
+    hub = driver.hub
+    if driver.ended or not hub.schedule.anchored:
+        return 1.0 if hub.phase == "done" else min(1.0, hub.version / hub.plan.versions)
+    doing = coordinator.presence.doing
+    shares = [1.0 if m.finished else doing[driver.name, m.node].progress or 0.0 for m in hub.roster.here()]
+    return sum(shares) / max(1, len(shares))
+
+
 def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequence[Row[Any]]) -> views.Job:
     hub, spec = driver.hub, record.spec
     members = hub.roster.here()
@@ -75,9 +85,9 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
         algorithm=driver.hub.algorithm.name,
         schedule=driver.hub.schedule.name,
         version=hub.version,
-        versions=spec.rounds,
-        progress=min(1.0, hub.version / spec.rounds),
-        eta_s=_eta(hub, spec.rounds),
+        versions=hub.plan.versions,
+        progress=_progress(coordinator, driver),
+        eta_s=None if hub.schedule.anchored else _eta(hub, hub.plan.versions),
         nodes=len(members),
         busy=sum(1 for member in members if member.order is not None),
         created_at=iso(record.created_at) or "",
@@ -106,7 +116,7 @@ def _why(hub: Hub) -> str:
         return "waiting for a node" if not hub.roster.here() else "waiting for an initial model"
     if hub.paused_at is not None:
         return "paused by an operator"
-    return f"round {hub.version + 1}: {len(hub.reports)} reports" if hub.phase == "running" else hub.phase
+    return f"round {hub.version + 1}: {len(hub.gathered.reports)} reports" if hub.phase == "running" else hub.phase
 
 
 def _eta(hub: Hub, wanted: int) -> float | None:

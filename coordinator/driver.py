@@ -29,9 +29,10 @@ from coordinator.stream import Broadcast, Item
 from coordinator.uploads import Uploads
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
+from shoal.core.hub_state import state_refs
 from shoal.core.machine import Boot, Effect, Event, Save, Send, Timer, Version, Wake
 from shoal.core.message import Ack, Kind, Order, Ref, Report
-from shoal.core.tree import Layout
+from shoal.core.tree import Layout, Slots
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec
 from shoal.wire import payload_layout
@@ -69,16 +70,17 @@ class Driver:
 
     def __init__(self, spec: JobSpec, start: Ref | None, bodies: FileBodies, services: Services) -> None:
         self.spec, self.name, self.bodies, self._services = spec, spec.name, bodies, services
-        self.uploads = Uploads(bodies, services.settings)
         self._plan = spec.plan(start)
         self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
         self.hub = self._new_hub(None)
+        self.uploads = Uploads(bodies, services.settings, self._opened if self._plan.filters else None)
         self._seq = 0
         self._clock_base, self._clock_zero = 0.0, time.monotonic()
         self._alarm: float | None = None
         self._queue: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._pins: defaultdict[str, int] = defaultdict(int)
         self._unprojected: list[Fed] = []
+        self._durable: set[str] = set()  # bodies that the snapshot on the disk needs
         self._needed: dict[int, str] = {}  # bodies of reports that a replay would fold, by their event
         self._task: asyncio.Task[None] | None = None
         self._begun, self._stopping = asyncio.Event(), False
@@ -135,6 +137,9 @@ class Driver:
             self._expected = payload_layout(self.hub.expects(kind))
         return self._expected
 
+    def _opened(self, slots: Slots) -> Slots:
+        return self.hub.opened(slots)
+
     async def settled(self) -> None:
         """Wait until no event is half-way through the hub: one that breaks it will not have happened.
 
@@ -177,9 +182,7 @@ class Driver:
         """Digests of bodies that a replay, the hub's orders or a request in hand still need."""
         hub = self.hub
         digests = set(self._needed.values()) | set(self._pins)
-        orders = [member.order for member in hub.roster.all()]  # once: a version that closes now withdraws them
-        digests |= {order.body.digest for order in orders if order is not None and order.body is not None}
-        return digests | ({hub.model.digest} if hub.model is not None else set())
+        return digests | self._durable | {ref.digest for ref in hub.refs()}
 
     # The loop
 
@@ -293,6 +296,9 @@ class Driver:
         self._unprojected.clear()
         durable = max((one.entry.seq for one in mine if one.state is not None), default=0)
         self._needed = {seq: digest for seq, digest in self._needed.items() if seq > durable}
+        states = [one.state for one in mine if one.state is not None]
+        if states:
+            self._durable = {ref.digest for ref in state_refs(states[-1])}
         self.closed += [
             e.what for one in mine for e in one.effects if isinstance(e, Save) and isinstance(e.what, Version)
         ]
@@ -308,6 +314,7 @@ class Driver:
         state, now, entries, self._seq = await self._services.database.write(lambda c: journal.load(c, self.name))
         self._clock_base, self._clock_zero = now, time.monotonic()
         hub = self._new_hub(state)
+        self._durable = {ref.digest for ref in state_refs(state)} if state is not None else set()
         fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
         self.hub = hub
         self._unprojected = fed

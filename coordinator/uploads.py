@@ -17,7 +17,7 @@ from coordinator.settings import Settings
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ref, Report
-from shoal.core.tree import Layout
+from shoal.core.tree import Layout, Slots
 from shoal.runtime.store import FileBodies, Incoming
 from shoal.spec import Limits
 
@@ -26,10 +26,10 @@ SEEN_KEPT = 1024
 
 
 class Uploads:
-    """The bodies of one job (or of no job yet) that are coming in."""
+    """The bodies of one job (or of no job yet) that are coming in. `opened` undoes the job's filters, if it has any."""
 
-    def __init__(self, bodies: FileBodies, settings: Settings) -> None:
-        self._bodies, self._settings = bodies, settings
+    def __init__(self, bodies: FileBodies, settings: Settings, opened: Callable[[Slots], Slots] | None = None) -> None:
+        self._bodies, self._settings, self._opened = bodies, settings, opened
         self._seen: OrderedDict[str, tuple[float, Layout]] = OrderedDict()  # what a digest names never changes
 
     def room_for(self, nbytes: int) -> None:
@@ -50,7 +50,7 @@ class Uploads:
         check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
         self.room_for(ref.nbytes - start)
         incoming = await asyncio.to_thread(self._bodies.incoming, owner, ref, start)
-        meter = Meter(expected) if expected is not None and not start else None
+        meter = Meter(expected) if expected is not None and not start and self._opened is None else None
         with incoming:
             async for piece in pieces:
                 if piece and not start:
@@ -87,7 +87,11 @@ class Uploads:
         layout = wire.payload_layout(wire.layouts_of(slots))
         if expected is not None and layout != expected:
             raise _foreign()
-        return self._remember(ref, wire.measure(slots), expected or layout)
+        return self._remember(ref, self._measured(slots, expected), expected or layout)
+
+    def _measured(self, slots: Slots, expected: Layout | None) -> float:
+        """The norm of what was sent, without its filters. Raises `InvalidPayload` for what is not finite."""
+        return wire.measure(self._opened(slots) if expected is not None and self._opened is not None else slots)
 
     async def take_whole(self, owner: str, ref: Ref, expected: Layout | None, payload: bytes) -> None:
         """Receive a body that came in one piece with its report; small, so that one thread does all of it at once."""
@@ -101,7 +105,7 @@ class Uploads:
 
     def _keep(self, ref: Ref, expected: Layout | None, payload: bytes) -> None:
         slots = wire.open_payload(payload)
-        norm = wire.measure(slots)
+        norm = self._measured(slots, expected)
         self._bodies.keep(ref, payload)
         self._remember(ref, norm, expected or wire.payload_layout(wire.layouts_of(slots)))
 

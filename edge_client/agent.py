@@ -31,14 +31,13 @@ from edge_client.trainer import Trainer
 from edge_client.transport import HttpTransport
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError
 from shoal.core.learner import Learner
-from shoal.core.machine import Result
 from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
 from shoal.runtime.address import parse
 from shoal.runtime.backoff import Backoff, patiently
 from shoal.runtime.node_link import NodeLink
-from shoal.runtime.pump import Do, Ports, Pump, Watch
+from shoal.runtime.pump import Begin, Hand, Held, Ports, Pump, Watch
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import Lane, in_thread
 from shoal.spec import parse_job
@@ -60,10 +59,11 @@ class _Job:
     last: OrderId | None = None
     """The order in hand, or the last one: who names it to the coordinator is told at once when the job ends."""
 
-    def held(self) -> OrderId | None:
+    def held(self) -> Held | None:
         """What a poll says of this job. Any thread may ask."""
-        self.last = self.pump.held or self.last
-        return self.last
+        rev, order = self.pump.rev, self.pump.held
+        self.last = order or self.last
+        return self.last if self.last is None or not rev else (*self.last, rev)
 
 
 class Agent:
@@ -314,7 +314,7 @@ class Agent:
         ports = Ports(
             transport=self._transport,
             keep=spool,
-            do=self._work(name, found, spool),
+            begin=self._work(name, found, spool),
             lane=self.lane,
             clock=time.monotonic,
             backoff=self.backoff,
@@ -325,16 +325,17 @@ class Agent:
         self.ended.discard(name)
         self.jobs[name] = _Job(spool, pump, self._group.create_task(self._see_through(name, spool, pump)))
 
-    def _work(self, name: str, found: Mapping[str, Any], spool: Spool) -> Do:
+    def _work(self, name: str, found: Mapping[str, Any], spool: Spool) -> Begin:
         """What does the job's orders."""
         assert self.learner is not None
         try:
-            algorithm = parse_job(found["spec"]).build_algorithm()
+            spec = parse_job(found["spec"])
+            algorithm, filters = spec.build_algorithm(), spec.build_filters()
         except (InvalidJob, KeyError) as error:
             text = error.message if isinstance(error, InvalidJob) else "its plan is not shown"
             self.log.error("this release cannot run the job", job=name, why=text)
             return _Unable(InvalidJob(f"this node cannot run the job: {text}", hint="install the same release"))
-        return Trainer(name, algorithm, self.learner, spool, self.state.note_error, self._at)
+        return Trainer(name, algorithm, self.learner, spool, self.state.note_error, filters, self._at)
 
     async def _see_through(self, name: str, spool: Spool, pump: Pump) -> None:
         """Pump a job to its end."""
@@ -353,7 +354,7 @@ class _Unable:
 
     error: InvalidJob
 
-    def __call__(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
+    def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> Hand:
         raise self.error
 
 

@@ -24,9 +24,9 @@ import structlog
 
 from edge_client.spool import Spool
 from shoal.core.errors import Refused, StorageFailed
+from shoal.heads import NAME
 from shoal.runtime.address import Address
 from shoal.runtime.store import CrashPoint, make_folder, no_crash, storing, write_file
-from shoal.wire import NAME
 
 ERRORS_KEPT = 20
 

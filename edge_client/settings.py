@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from shoal.heads import NAME
 from shoal.settings import DEFAULT_URL
-from shoal.wire import NAME
 
 
 class EdgeSettings(BaseModel):

@@ -45,6 +45,7 @@ class Spool:
         self.bodies = FileBodies(folder / "bodies", at)
         self._small: dict[str, bytes] = {}
         self._memory: Ref | None = None
+        self._base: Ref | None = None
         self.log: Any = structlog.get_logger("edge_client.spool").bind(job=job)
 
     def load(self) -> Kept:
@@ -117,6 +118,10 @@ class Spool:
         self._small[ref.digest] = payload
         return ref
 
+    def hold(self, base: Slots) -> None:
+        """Keep the model that the hub sends differences to, so that it need not be fetched."""
+        self._base = self.bodies.put(base)
+
     # What the pump wants
 
     def said(self, said: Report | None, pending: Ref | None) -> None:
@@ -127,7 +132,7 @@ class Spool:
                 path.unlink(missing_ok=True)
             self._at("spool.removed")
             self._small.clear()
-            self.bodies.keep_only({ref.digest for ref in (self._memory, pending) if ref is not None})
+            self.bodies.keep_only({ref.digest for ref in (self._memory, pending, self._base) if ref is not None})
             return
         payload = self._small.get(said.body.digest, b"") if said.body is not None else b""
         frame = wire.encode(wire.Frame(self.job, said, payload))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +17,17 @@ import structlog
 
 from edge_client.spool import Spool
 from shoal import wire
-from shoal.core.algorithm import Algorithm, Local, Task, perform
+from shoal.core.algorithm import Algorithm, Local
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed, ShoalError, StorageFailed
+from shoal.core.filter import Filter
 from shoal.core.learner import Learner
 from shoal.core.machine import Result
-from shoal.core.message import Metrics, Order, Ref, Report
+from shoal.core.message import Metrics, Order, Ref, Report, Status
+from shoal.core.piecework import Piecework
 from shoal.core.tree import Slots
 from shoal.learn.blame import blamed
 from shoal.runtime.pump import Watch, shown
 from shoal.runtime.store import CrashPoint, no_crash
-
-AGAIN_S = 0.05
-"""Pause before an algorithm that had nothing to say yet is asked again."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +39,47 @@ class Trainer:
     learner: Learner
     spool: Spool
     note_error: Callable[[str, str], Path]
+    filters: Sequence[Filter] = ()
     at: CrashPoint = no_crash
 
-    def __call__(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        """`shoal.runtime.pump.Do`."""
-        log: Any = structlog.get_logger("edge_client.trainer").bind(job=self.job, order=shown(order.id))
-        started = time.monotonic()
+    def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> InHand:
+        """`shoal.runtime.pump.Begin`."""
         self.at("work.begun")
+        private = self.spool.bodies.get(memory) if memory is not None else {}
+        work = Piecework(self.algorithm, self.learner, slots, base, private, self.filters, watch.tick)
+        return InHand(self, work)
+
+
+@dataclass
+class InHand:
+    """An order in hand."""
+
+    trainer: Trainer
+    work: Piecework
+    seconds: float = 0.0
+
+    def may_go_on(self, order: Order) -> bool:
+        return self.work.may_go_on(order)
+
+    def piece(self, order: Order) -> Result | Status | None:
+        """The next piece. What the user's code raises becomes `LearnerFailed`, and is noted whole."""
+        log: Any = structlog.get_logger("edge_client.trainer").bind(job=self.trainer.job, order=shown(order.id))
+        started = time.monotonic()
         try:
             with self._blamed(order):
-                result = self._result(order, slots, memory, watch)
+                made = self._made(order)
         except Cancelled:
-            log.info("work given up", seconds=round(time.monotonic() - started, 3))
+            log.info("work given up", seconds=round(self.seconds + time.monotonic() - started, 3))
             raise
         except ShoalError as error:
             if isinstance(error, LearnerFailed) or error.__cause__ is not None:
                 self._keep_traceback(log, order, error)
             raise
-        self.at("work.done")
-        log.info("work done", kind=order.kind, seconds=round(time.monotonic() - started, 3), **_told(result.metrics))
-        return result
+        self.seconds += time.monotonic() - started
+        if isinstance(made, Result):
+            self.trainer.at("work.done")
+            log.info("work done", kind=order.kind, seconds=round(self.seconds, 3), **_told(made.metrics))
+        return made
 
     @contextmanager
     def _blamed(self, order: Order) -> Any:
@@ -71,35 +91,32 @@ class Trainer:
             raise LearnerFailed(f"the learner called sys.exit({error.code!r})") from error
 
     def _keep_traceback(self, log: Any, order: Order, error: ShoalError) -> None:
-        name = f"{self.job}-{shown(order.id)}"
+        name = f"{self.trainer.job}-{shown(order.id)}"
         try:
-            file = str(self.note_error(name, "".join(traceback.format_exception(error))))
+            file = str(self.trainer.note_error(name, "".join(traceback.format_exception(error))))
         except StorageFailed as failure:
             file = failure.message
         log.error("the learner failed", why=error.message, hint=error.hint, file=file, exc_info=error)
 
-    def _result(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        local = self._local(order, slots, memory, watch)
-        wire.measure(local.slots)
-        body = self.spool.put(local.slots) if local.slots else None
-        after = self.spool.bodies.put(local.memory) if local.memory is not None else None
-        return self._checked(order, Result(float(local.weight), body, numbers(local.metrics), after))
-
-    def _local(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Local:
-        """The algorithm's part; again, as long as it has nothing to say yet."""
-        private = self.spool.bodies.get(memory) if memory is not None else {}
-        task = Task(order.id, order.kind, order.version, order.seed, slots, watch.tick)
-        while (local := perform(self.algorithm, self.learner, task, private)) is None:
-            watch.tick(0.0)
-            time.sleep(AGAIN_S)
-        watch.tick(1.0)
-        return local
+    def _made(self, order: Order) -> Result | Status | None:
+        first = not self.work.begun
+        made = self.work.piece(order)
+        spool = self.trainer.spool
+        if first and self.work.base:
+            spool.hold(self.work.base)
+        if not isinstance(made, Local):
+            return made
+        self.work.tick(1.0)
+        wire.measure(made.slots)
+        body = spool.put(made.slots) if made.slots else None
+        after = spool.bodies.put(made.memory) if made.memory is not None else None
+        return self._checked(order, Result(float(made.weight), body, numbers(made.metrics), after))
 
     def _checked(self, order: Order, result: Result) -> Result:
         """Say here what the coordinator would refuse: an unknown kind of metric, a weight that is none."""
         report = Report("self", order.id, order.version, result.weight, result.body, result.metrics)
         try:
-            wire.decode(wire.encode_head(self.job, report))
+            wire.decode(wire.encode_head(self.trainer.job, report))
         except InvalidPayload as error:
             raise LearnerFailed(f"its report cannot be sent: {error.message}", code=error.code) from error
         return result

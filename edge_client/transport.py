@@ -8,10 +8,10 @@ from typing import Any
 
 from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
-from shoal.core.message import Ack, Fail, Message, Order, OrderId, Ref, Report
+from shoal.core.message import Ack, Fail, Message, Order, OrderId, Ref, Report, Status
 from shoal.core.tree import Slots
 from shoal.runtime.node_link import NodeLink
-from shoal.runtime.pump import Wanted
+from shoal.runtime.pump import Held, Wanted
 from shoal.runtime.store import FileBodies, digest_of
 
 DAMAGED_MAX = 3
@@ -34,7 +34,7 @@ class HttpTransport:
     _inline: dict[str, tuple[Ref, bytes]] = field(default_factory=dict)
     _tried: dict[str, OrderId] = field(default_factory=dict)
 
-    def poll(self, held: Mapping[str, OrderId]) -> tuple[str, Message] | None:
+    def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         frame = self.polls.work(self.wait_s, held, self.jobs)
         if frame is None:
             return None
@@ -135,6 +135,9 @@ class HttpTransport:
 
     def fail(self, job: str, said: Fail) -> Ack:
         return self.link.fail(job, said)
+
+    def status(self, job: str, said: Status) -> None:
+        self.link.status(job, said)
 
     def beat(self, job: str, order: OrderId, fraction: float) -> None:
         self.link.beat(job, order, fraction)

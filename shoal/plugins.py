@@ -1,6 +1,7 @@
-"""Algorithms and schedules by name: ours, and those that other distributions bring along.
+"""Algorithms, schedules and filters by name: ours, and those that other distributions bring along.
 
-A distribution adds one with an entry point in the group `shoal.algorithms` or `shoal.schedules`:
+A distribution adds one with an entry point in the group `shoal.algorithms`, `shoal.schedules`
+or `shoal.filters`:
 
     [project.entry-points."shoal.algorithms"]
     mine = "my_package.mine:Mine"
@@ -17,15 +18,18 @@ from typing import TypeVar
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
+from shoal.core.filter import Filter
 from shoal.core.schedule import Schedule
 
 T = TypeVar("T")
 
 _ALGORITHMS = {
+    "dynamic": "shoal.algorithms.dynamic:DynamicAveraging",
     "fedavg": "shoal.algorithms.fedavg:FedAvg",
     "fedsgd": "shoal.algorithms.fedsgd:FedSGD",
 }
-_SCHEDULES = {"rounds": "shoal.schedules.rounds:Rounds"}
+_SCHEDULES = {"drift": "shoal.schedules.drift:Drift", "rounds": "shoal.schedules.rounds:Rounds"}
+_FILTERS = {"quantize": "shoal.filters.quantize:Quantize"}
 
 
 @cache
@@ -38,6 +42,12 @@ def algorithms() -> dict[str, type[Algorithm]]:
 def schedules() -> dict[str, type[Schedule]]:
     """All schedules by name. Raises `InvalidJob` for an entry point that is none."""
     return _load(_SCHEDULES, "shoal.schedules", Schedule)
+
+
+@cache
+def filters() -> dict[str, type[Filter]]:
+    """All filters by name. Raises `InvalidJob` for an entry point that is none."""
+    return _load(_FILTERS, "shoal.filters", Filter)
 
 
 def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[T]]:

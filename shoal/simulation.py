@@ -25,7 +25,6 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.hub import Hub
 from shoal.core.learner import Learner
 from shoal.core.machine import Effect, Event, Measured, Note, Rejected, Save, Version, Work
-from shoal.core.machine import Result as Made
 from shoal.core.message import Message, Metrics, Order, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
@@ -35,7 +34,7 @@ from shoal.sim.clock import Clock
 from shoal.sim.coordinator import Timing
 from shoal.sim.faults import Faults
 from shoal.sim.watch import Direction, Watch
-from shoal.sim.work import perform
+from shoal.sim.work import Begun, Hand
 from shoal.sim.world import Setup, World
 
 WORK_S = 1.0
@@ -131,8 +130,8 @@ def simulate(
     record = Record(job.name, plan.versions, progress)
     rng = Random(plan.seed if seed is None else seed)
 
-    def do(node: str, order: Order, memory: Ref | None) -> Made:
-        return perform(algorithm, named[node], bodies, order, memory)
+    def do(node: str, order: Order, memory: Ref | None) -> Hand:
+        return Begun(algorithm, named[node], bodies, order, memory, plan.filters)
 
     turns = {node: turn for turn, node in enumerate(named)}
 
@@ -176,6 +175,8 @@ class Record(Watch):
         self._notes: list[Note] = []
         self._bytes: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
         self._before = 0, 0
+        self._batches: dict[str, float] = {}
+        self._held: dict[str, Ref | None] = {}
         self.begun = 0
 
     def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
@@ -190,11 +191,18 @@ class Record(Watch):
                 self._metrics[effect.number] = effect.metrics
             elif isinstance(effect, Save) and isinstance(effect.what, Version):
                 self._close(effect.what)
+        if isinstance(event, Report):
+            self._batches[event.node] = event.metrics.get("train/batches", 0.0)
         if self._progress is not None:
-            within = len(hub.reports) / max(1, len(hub.asked)) if hub.phase == "running" else 0.0
-            self._progress(
-                min(1.0, (hub.version + within) / self._versions), self._notes[-1].text if self._notes else ""
-            )
+            self._progress(self._share(hub), self._notes[-1].text if self._notes else "")
+
+    def _share(self, hub: Hub) -> float:
+        """How far the job is: by its versions, or, where those come as they like, by what its nodes have trained."""
+        whole = getattr(hub.algorithm, "checks", 0) * getattr(hub.algorithm, "steps", 0)
+        if hub.schedule.anchored:
+            return sum(self._batches.values()) / max(1, len(self._batches)) / whole if whole else 0.0
+        within = len(hub.gathered.reports) / max(1, len(hub.gathered.asked)) if hub.phase == "running" else 0.0
+        return min(1.0, (hub.version + within) / self._versions)
 
     def _close(self, version: Version) -> None:
         up, down = self._bytes["up"].total(), self._bytes["down"].total()
@@ -209,10 +217,15 @@ class Record(Watch):
             self._bytes[direction][node] += message.body.nbytes
 
     def started(self, node: str, work: Work) -> None:
-        """Count the body that a node fetches for an order."""
+        """Count the bodies that a node fetches for an order."""
         self.begun += 1
-        if work.order.body is not None:
-            self._bytes["down"][node] += work.order.body.nbytes
+        for ref in (work.order.body, work.order.base):
+            if ref is not None and ref != self._held.get(node):
+                self._bytes["down"][node] += ref.nbytes
+
+    def holds(self, node: str, base: Ref | None) -> None:
+        """A node keeps its base from one order to the next."""
+        self._held[node] = base
 
     def given_up(self) -> InvalidJob | LearnerFailed:
         """Why a job doesn't go on."""

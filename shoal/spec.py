@@ -28,10 +28,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
+from shoal.core.filter import Filter
 from shoal.core.hub import Plan
 from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
-from shoal.plugins import algorithms, schedules, suggestion
+from shoal.plugins import algorithms, filters, schedules, suggestion
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class JobSpec(_Table):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="name of the job; stands in addresses")
     title: str = Field("", max_length=200, description="what people read")
-    rounds: int = Field(10, ge=1, le=1_000_000, description="versions to make")
+    rounds: int = Field(0, ge=0, le=1_000_000, description="versions to make; 0: what the schedule proposes")
     seed: int = Field(0, ge=0, lt=2**63, description="source of all randomness of the job")
     sums: Literal["float64", "fixed"] = Field(
         "float64", description="how updates are added; fixed: the same bits in any order of arrival"
@@ -69,6 +70,9 @@ class JobSpec(_Table):
     options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="passed to the learner")
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"}, description="what is computed")
     schedule: dict[str, Any] = Field(default_factory=lambda: {"name": "rounds"}, description="who is asked, and when")
+    filters: list[dict[str, Any]] = Field(
+        default_factory=list, max_length=8, description="what happens to updates on their way, in this order"
+    )
     limits: Limits = Field(default_factory=Limits)
     held_out: HeldOut | None = None
 
@@ -79,9 +83,15 @@ class JobSpec(_Table):
             raise ValueError('must say name = "…"')
         return table
 
+    @field_validator("filters")
+    @classmethod
+    def _all_named(cls, tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [cls._named(table) for table in tables]
+
     def plan(self, start: Ref | None = None) -> Plan:
         """What the hub needs to know."""
-        return Plan(self.rounds, self.seed, self.sums, start, self.patience_s)
+        versions = self.rounds or self.build_schedule().versions
+        return Plan(versions, self.seed, self.sums, start, self.patience_s, tuple(self.build_filters()))
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm, configured. Raises `InvalidJob`."""
@@ -90,6 +100,10 @@ class JobSpec(_Table):
     def build_schedule(self) -> Schedule:
         """The schedule, configured. Raises `InvalidJob`."""
         return _build("schedule", self.schedule, schedules())
+
+    def build_filters(self) -> list[Filter]:
+        """The filters, configured. Raises `InvalidJob`."""
+        return [_build("filter", table, filters()) for table in self.filters]
 
 
 def _build(what: str, table: dict[str, Any], known: dict[str, type[T]]) -> T:
@@ -129,6 +143,7 @@ def parse_job(values: dict[str, Any]) -> JobSpec:
         raise _invalid(error) from None
     spec.build_algorithm()
     spec.build_schedule()
+    spec.build_filters()
     return spec
 
 

@@ -12,16 +12,16 @@ at most `INLINE_BYTES_MAX` long. A longer one travels alone, under its SHA-256.
     {"shoal": 1, "job": "digits", "type": "report", "order": [1, 17], "version": 3, "weight": 359.0, "body": {...}, ...}
 
 Heads are strict: unknown or missing fields, wrong types and numbers out of range are refused. NaN and infinity are
-allowed in metrics alone, as the strings "NaN", "Infinity" and "-Infinity": a diverged loss must be seen.
+allowed in measured values alone, as the strings "NaN", "Infinity" and "-Infinity": a diverged loss must be seen.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -32,8 +32,9 @@ from pydantic import TypeAdapter, ValidationError
 from shoal.core import machine, message
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.machine import Event
-from shoal.core.message import Message, Report
+from shoal.core.message import Message, Status
 from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree, first_not_finite, norm
+from shoal.heads import COUNT_MAX, NAME, check
 
 PROTOCOLS = (1,)
 """Protocol versions that this release speaks, oldest first."""
@@ -45,15 +46,9 @@ HEADER_BYTES_MAX = 4 * 1024 * 1024
 TENSORS_MAX = 20_000
 NAME_BYTES_MAX = 512
 DIMENSIONS_MAX = 8
-METRICS_MAX = 64
-WEIGHT_MAX = 1e15
-COUNT_MAX = 2**53
+STATE_BYTES_MAX = 32 * 1024
 PIECE_BYTES = 1 << 20
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-"""Names of nodes and jobs: they stand in addresses, files and logs."""
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_METRIC = re.compile(r"[a-z0-9_]+(?:[./-][a-z0-9_]+){0,7}")
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 Layouts = dict[str, Layout | None]
@@ -313,6 +308,7 @@ _MESSAGES: dict[str, type] = {
     for kind in (
         message.Join,
         message.Poll,
+        message.Status,
         message.Order,
         message.Report,
         message.Fail,
@@ -342,11 +338,13 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can carry it: NaN and infinity become strings, tuples lists."""
+    """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return value
@@ -364,8 +362,10 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
     kind = (kinds or _EVENTS).get(name) if isinstance(name, str) else None
     if kind is None:
         raise InvalidPayload(f"no message of type {str(name)[:40]!r}", code="head.type")
-    if isinstance(rest.get("metrics"), dict):
-        rest["metrics"] = {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in rest["metrics"].items()}
+    for field in ("metrics", "values"):
+        measured = rest.get(field)
+        if isinstance(measured, dict):
+            rest[field] = {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in measured.items()}
     try:
         found = _adapter(kind).validate_json(json.dumps(rest), strict=True, extra="forbid")
     except ValidationError as error:
@@ -374,44 +374,21 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
         raise InvalidPayload(f"{name}: {where[:100]}: {first['msg']}", code="head.invalid") from None
     except RecursionError:  # what could just be read may be too deep to be written
         raise InvalidPayload(f"{name}: nested too deep", code="head.invalid") from None
-    _check(found)
+    if isinstance(found, Status):
+        found = replace(found, state=_state(found.state))
+    check(found)
     return found
 
 
-def _check(found: Any) -> None:
-    """What types cannot say: ranges, lengths and alphabets."""
-    node = getattr(found, "node", None)
-    if node is not None and not NAME.fullmatch(node):
-        raise InvalidPayload(f"{node[:70]!r} is no name of a node", code="head.name")
-    body = getattr(found, "body", None)
-    if body is not None and not (_DIGEST.fullmatch(body.digest) and 0 < body.nbytes <= COUNT_MAX):
-        raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
-    for number in (*_order_of(found), getattr(found, "version", 0), getattr(found, "seed", 0)):
-        if not 0 <= number < 2**63:
-            raise InvalidPayload(f"{number} is out of range", code="head.range")
-    if isinstance(found, Report):
-        _check_report(found)
-
-
-def _order_of(found: Any) -> tuple[int, ...]:
-    for field in ("order", "id", "after"):
-        value = getattr(found, field, None)
-        if isinstance(value, tuple):
-            return value
-    return ()
-
-
-def _check_report(report: Report) -> None:
-    if not 0 <= report.weight <= WEIGHT_MAX:
-        raise InvalidPayload(f"a weight of {report.weight}; 0 to {WEIGHT_MAX:g}", code="head.weight")
-    if len(report.metrics) > METRICS_MAX:
-        raise InvalidPayload(f"{len(report.metrics)} metrics; at most {METRICS_MAX}", code="head.metrics")
-    for name in report.metrics:
-        if len(name) > 64 or not _METRIC.fullmatch(name):
-            raise InvalidPayload(f"{name[:70]!r} is no name of a metric", code="head.metrics")
-    examples = report.metrics.get("eval/examples", 1.0)
-    if not 0 <= examples <= WEIGHT_MAX:
-        raise InvalidPayload(f"eval/examples is {examples}", code="head.metrics")
+def _state(text: bytes) -> bytes:
+    """A status's bytes, which are base64 in a head."""
+    try:
+        state = b64decode(text, validate=True)
+    except ValueError:
+        raise InvalidPayload("status: state is not base64", code="head.invalid") from None
+    if len(state) > STATE_BYTES_MAX:
+        raise InvalidPayload(f"a state of {len(state)} bytes; at most {STATE_BYTES_MAX}", code="head.invalid")
+    return state
 
 
 def encode_head(job: str, found: Message) -> bytes:

@@ -17,7 +17,7 @@ from coordinator.service import Coordinator
 from coordinator.views import Beat
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Stop
+from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Status, Stop
 
 router = APIRouter(tags=["node"])
 
@@ -33,15 +33,20 @@ def _frame(job: str, message: Message, payload: bytes = b"") -> Response:
     return Response(wire.encode(wire.Frame(job, message, payload)), media_type=wire.MEDIA_TYPE)
 
 
-def _held(texts: list[str]) -> dict[str, OrderId]:
-    """`JOB:BOOT.N` of each order that the node works on."""
-    held: dict[str, OrderId] = {}
+Held = dict[str, tuple[OrderId, int]]
+"""By job: the order in hand, and which form of it."""
+
+
+def _held(texts: list[str]) -> Held:
+    """`JOB:BOOT.N` or `JOB:BOOT.N.REV` of each order that the node works on."""
+    held: Held = {}
     for text in texts:
         job, _, order = text.rpartition(":")
-        boot, _, n = order.partition(".")
-        if not (boot.isdecimal() and n.isdecimal() and len(order) < 40):
-            raise InvalidPayload(f"held={text[:40]!r} is not JOB:BOOT.N", code="request.invalid", hint="see /docs")
-        held[job] = (int(boot), int(n))
+        parts = order.split(".")
+        if not (len(parts) in (2, 3) and all(part.isdecimal() for part in parts) and len(order) < 40):
+            raise InvalidPayload(f"held={text[:40]!r} is not JOB:BOOT.N.REV", code="request.invalid", hint="see /docs")
+        boot, n, rev = (*map(int, parts), 0)[:3]
+        held[job] = (boot, n), rev
     return held
 
 
@@ -51,7 +56,7 @@ async def work(
     node: Node,
     coordinator: Coord,
     wait_s: Annotated[float, Query(ge=0, le=300)] = 25.0,
-    held: Annotated[list[str], Query(max_length=64, description="orders in hand: JOB:BOOT.N")] = [],  # noqa: B006
+    held: Annotated[list[str], Query(max_length=64, description="orders in hand: JOB:BOOT.N.REV")] = [],  # noqa: B006
     job: Annotated[list[str], Query(max_length=64, description="only these jobs")] = [],  # noqa: B006
 ) -> Response:
     """The order that stands for this node, as soon as it differs from what the node holds; a poll held open."""
@@ -86,9 +91,7 @@ def _only_job(coordinator: Coordinator, node: str) -> str:
     return parts[0] if len(parts) == 1 else ""
 
 
-async def _news(
-    request: Request, coordinator: Coordinator, node: str, holds: dict[str, OrderId], only: set[str]
-) -> Response | None:
+async def _news(request: Request, coordinator: Coordinator, node: str, holds: Held, only: set[str]) -> Response | None:
     """The first thing that the node does not know yet."""
     for driver in coordinator.running():
         if only and driver.name not in only:
@@ -101,9 +104,9 @@ async def _news(
         if not driver.hub.knows(node):
             await driver.tell(Poll(node))
         standing, mine = driver.hub.standing(node), holds.get(driver.name)
-        if isinstance(standing, Order) and (mine is None or standing.id > mine):
+        if isinstance(standing, Order) and (mine is None or (standing.id, standing.rev) > mine):
             return await _order(request, coordinator, driver, standing)
-        if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, node, mine):
+        if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, node, mine[0]):
             label(request, driver.name, driver.hub.version, node, "poll")
             return _frame(driver.name, standing)
     for name in holds:
@@ -214,6 +217,20 @@ async def _show(coordinator: Coordinator, driver: Driver, node: str, error: Inva
     if coordinator.presence.doing[driver.name, node].fail(error.message):
         with suppress(StorageFailed):  # a note more or less: the refusal itself is what the node must hear
             await driver.remark("refusal", f"{node}: {error.message}", node)
+
+
+@router.post("/jobs/{job}/status", status_code=204, openapi_extra=BODY)
+async def status(job: str, request: Request, node: Node, coordinator: Coord) -> None:
+    """Where the node is in the middle of an order, if its algorithm has something to tell before it reports."""
+    coordinator.presence.heard(node)
+    driver = coordinator.record(job).driver
+    label(request, job, driver.hub.version if driver else -1, node, "status")
+    frame = _decode(await request.body(), job, Status)
+    assert isinstance(frame.message, Status)
+    if driver is None or driver.ended:
+        return
+    coordinator.presence.doing[job, node].metrics.update(wire.plain(frame.message.values))
+    await driver.tell(replace(frame.message, node=node))
 
 
 @router.post("/jobs/{job}/failures", responses=FRAME, response_class=Response, openapi_extra=BODY)

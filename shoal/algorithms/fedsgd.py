@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Local, Task, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.learner import Budget, Learner
 from shoal.core.tree import Slots, scale
 
@@ -30,7 +30,7 @@ class FedSGD(Algorithm):
     lr: float = 0.1
     """The learning rate of the one step per round."""
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
         """Evaluate what was sent, and report `-lr * gradient`, which is the displacement of one step."""
         base = tree_slot(task.slots, "model")
         learner.load(base)

@@ -82,7 +82,7 @@ def simulate(
     with out.progress(spec.name, 1.0) as advance:
 
         def tell(share: float, text: str) -> None:
-            advance(share, f"{round(share * spec.rounds)}/{spec.rounds}", text)
+            advance(share, f"{share:.0%}", text)
 
         result = run(spec, learners, faults=faults, seed=seed, progress=tell)
     if output is not None:

@@ -12,12 +12,13 @@ private *memory* (slots too, committed only when the node's report was acknowled
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shoal.core.errors import InvalidPayload
 from shoal.core.learner import Budget, Learner, Tick, no_tick
-from shoal.core.message import Kind, Metrics, OrderId
+from shoal.core.message import Kind, Metrics, OrderId, Status
 from shoal.core.metric import EVAL_WEIGHT
 from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots, Tree, sub
@@ -33,6 +34,25 @@ class Task:
     seed: int
     slots: Slots
     tick: Tick = no_tick
+    base: Slots = field(default_factory=dict)
+    """What both ends hold, where the order names one."""
+    numbers: Metrics = field(default_factory=dict)
+    """What the schedule lets the node know."""
+    check: int = 0
+    """How often this task came to `Going` already."""
+    carry: Slots | None = None
+    """What the last `Going` left; None at the first time."""
+    recalled: bool = False
+    """Whether the hub wants the report now."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """Nothing to report yet: do the next piece. `told` (None: nothing) and `state` go to the hub as a status."""
+
+    carry: Slots
+    told: Metrics | None = None
+    state: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -94,13 +114,17 @@ class Algorithm:
         """How much a node trains for a task."""
         return Budget(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
-        """The node's part: evaluate what was sent, train on it, report the displacement. None: nothing to say yet."""
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+        """The node's part: evaluate what was sent, train on it, report the displacement."""
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
         trained = learner.train(self.budget(task), tick=task.tick)
         return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
+
+    def estimate(self, statuses: Sequence[Status]) -> float | None:
+        """What a schedule may compare with its threshold, from the latest status of every node; None: nothing."""
+        return None
 
     def discount(self, staleness: int) -> float:
         """The factor on the weight of a report that is `staleness` versions old."""
@@ -116,8 +140,8 @@ class Algorithm:
         return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model"))}
 
 
-def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -> Local | None:
-    """What a node does with a task of any kind, in every world. None: the algorithm has nothing to say yet."""
+def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    """What a node does with a task of any kind, in every world, or the next piece of it."""
     if task.kind == "init":
         return Local(0.0, {"model": learner.init(task.seed)})
     if task.kind == "evaluate":

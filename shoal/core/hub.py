@@ -23,13 +23,14 @@ is not part of it: after a crash the journal's events since the last snapshot ar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.filter import packed, unpack
+from shoal.core.gathered import check_slots
+from shoal.core.hub_state import HubState, Phase
 from shoal.core.machine import Boot, Effect, Event, Lost, Measured, Note, Save, Send, Timer, Version, Wake
 from shoal.core.message import (
     Ack,
@@ -40,6 +41,7 @@ from shoal.core.message import (
     Kind,
     Leave,
     Message,
+    Metrics,
     Order,
     OrderId,
     Pause,
@@ -47,18 +49,16 @@ from shoal.core.message import (
     Ref,
     Report,
     Resume,
+    Status,
     Stop,
 )
-from shoal.core.metric import Means
+from shoal.core.metric import FINISHED, Means
 from shoal.core.plan import Plan
-from shoal.core.roster import Member, Roster
-from shoal.core.schedule import Ask, Close, Schedule, View, Wait
-from shoal.core.sums import Totals
-from shoal.core.tree import Layout, Slots, Tree, same_layout
+from shoal.core.roster import Member
+from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, Wait, Warn
+from shoal.core.tree import Layout, Slots
 
 __all__ = ["Hub", "Plan"]
-
-Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
 
 DECISIONS_MAX = 16
 """A schedule that has not come to rest after so many decisions in a row is broken."""
@@ -66,36 +66,9 @@ DECISIONS_MAX = 16
 SECONDS_KEPT = 16
 """Durations of past versions that a schedule may look at."""
 
-PLAIN_STATE = ("phase", "paused_at", "ends_after_round", "version", "boot", "issued", "opened", "population")
-"""What a snapshot takes as it is; the rest needs a form of its own."""
 
-
-class Hub:
+class Hub(HubState):
     """One job's coordinator. `on` is its only entry; `bodies` is where models and updates are kept."""
-
-    def __init__(self, plan: Plan, algorithm: Algorithm, schedule: Schedule, bodies: Bodies) -> None:
-        self.plan, self.algorithm, self.schedule, self.bodies = plan, algorithm, schedule, bodies
-        self.phase: Phase = "waiting"
-        self.paused_at: float | None = None
-        self.ends_after_round = ""
-        self.version = 0
-        self.model: Ref | None = None
-        self.slots: Slots = {}
-        self.boot, self.issued = 0, 0
-        self.roster = Roster()
-        self.seconds: tuple[float, ...] = ()
-        self._clear_round()
-
-    def _clear_round(self) -> None:
-        """Forget what was gathered for a version."""
-        self.opened: float | None = None
-        self.population = 0
-        self.asked: set[str] = set()
-        self.failed: set[str] = set()
-        self.reports: list[Report] = []
-        self.totals = Totals(self.plan.sums)
-        self.means: dict[int, Means] = {}
-        self._sent: dict[frozenset[str], Ref] = {}
 
     # Events
 
@@ -104,6 +77,7 @@ class Hub:
         handle: dict[type, Callable[[Any, float], list[Effect]]] = {
             Join: self._join,
             Poll: self._poll,
+            Status: self._status,
             Report: self._report,
             Fail: self._fail,
             Leave: self._leave,
@@ -133,7 +107,11 @@ class Hub:
 
     def expects(self, kind: Kind) -> dict[str, Layout | None]:
         """The slots, with their layouts (None: a number), that a report on an order of that kind must carry."""
-        return self.algorithm.reply(self.slots) if kind == "train" else {}
+        return packed(self.plan.filters, self.algorithm.reply(self.slots)) if kind == "train" else {}
+
+    def opened(self, slots: Slots) -> Slots:
+        """An update's slots without its filters. Raises `InvalidPayload`."""
+        return unpack(self.plan.filters, slots, self.algorithm.reply(self.slots)) if self.plan.filters else slots
 
     def verdict(self, report: Report) -> Ack | None:
         """What a report is answered with when it cannot count any more; None: it would count now. Changes nothing.
@@ -170,6 +148,15 @@ class Hub:
         text = f"{event.node} is heard again" if known else f"{event.node} joined"
         return [Note("node", text, self.version, event.node), Send(event.node, self.standing(event.node))]
 
+    def _status(self, event: Status, now: float) -> list[Effect]:
+        """Keep a node's latest word on its order. One that is late or doubled changes nothing."""
+        member = self.roster.get(event.node)
+        if member is not None and member.order is not None and member.order.id == event.order:
+            self.roster.welcome(event.node)
+            if member.status is None or member.status.check < event.check:
+                member.status = event
+        return [Send(event.node, self.standing(event.node))]
+
     def _report(self, event: Report, now: float) -> list[Effect]:
         try:
             answer = self.verdict(event)
@@ -203,9 +190,12 @@ class Hub:
         self.slots = self.algorithm.init(tree_slot(self.bodies.get(start), "model"))
         self._withdraw()
         self.phase = "running"
-        self._clear_round()
-        self.model = self._keep()
-        return [Save(Version(0, self.model, why, now, now))]
+        self.clear_round()
+        model = self.keep(self.slots)
+        if self.schedule.anchored:
+            self.anchor.rebase(self.bodies, self.slots)
+            self.numbers = self.schedule.numbers(self.look(now), None)
+        return [Save(Version(0, model, why, now, now))]
 
     def _take_update(self, report: Report, order: Order, now: float) -> list[Effect]:
         staleness = self.version - order.version
@@ -215,33 +205,23 @@ class Hub:
             raise InvalidPayload("an update was asked for, but none came", code="payload.missing")
         if not 0 < report.weight < float("inf"):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
-        slots = self.bodies.get(report.body)
-        self._check_slots(slots)
+        slots = self.opened(self.bodies.get(report.body))
+        check_slots(slots, self.algorithm.reply(self.slots))
         update = Update(report.node, order.version, report.weight, slots, report.norm)
-        self.totals = self.algorithm.fold(self.totals, update, self.algorithm.discount(staleness))
-        self.reports.append(report)
+        discount = self.algorithm.discount(staleness)
+        self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
+        self.gathered.take(report)
+        self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
         return self._measure(report, order.version)
 
-    def _check_slots(self, slots: Slots) -> None:
-        """An update must have exactly the slots and layouts that the algorithm's reply has."""
-        expected = self.expects("train")
-        if slots.keys() != expected.keys():
-            raise InvalidPayload(f"slots {sorted(slots)} instead of {sorted(expected)}", code="payload.slots")
-        for name, layout in expected.items():
-            value = slots[name]
-            if isinstance(value, Tree) != (layout is not None):
-                raise InvalidPayload(f"slot {name!r} is of the wrong kind", code="payload.slots")
-            if isinstance(value, Tree) and layout is not None:
-                same_layout(layout, value.layout)
-
     def _take_evaluation(self, report: Report, order: Order, now: float) -> list[Effect]:
-        self.reports.append(report)
+        self.gathered.take(report)
         return self._measure(report, order.version)
 
     def _measure(self, report: Report, version: int) -> list[Effect]:
         if not report.metrics:
             return []
-        means = self.means.setdefault(version, Means())
+        means = self.gathered.means.setdefault(version, Means())
         means.add(report.metrics, report.weight)
         return [Measured(version, means.values())]
 
@@ -259,7 +239,7 @@ class Hub:
     def _count_failure(self, member: Member) -> list[Effect]:
         """Remember a failed order; say so when the node has failed too often to be asked again."""
         member.failures += 1
-        self.failed.add(member.node)
+        self.gathered.failed.add(member.node)
         if not member.suspended:
             return []
         text = f"{member.node} failed {member.failures} times in a row and is not asked again until it restarts"
@@ -271,7 +251,7 @@ class Hub:
             return []
         text = f"{event.node} left"
         if member.order is not None:
-            self.asked.discard(event.node)  # as if it had never been asked: should it come back, it can be
+            self.gathered.asked.discard(event.node)  # as if it had never been asked: should it come back, it can be
             text += " and handed its order back"
         member.here, member.order = False, None
         return [Note("node", text, self.version, event.node)]
@@ -292,8 +272,8 @@ class Hub:
     def _resume(self, event: Resume, now: float) -> list[Effect]:
         if self.paused_at is None:
             return []
-        if self.opened is not None:
-            self.opened += now - self.paused_at  # the pause does not count against the deadline
+        if self.gathered.opened is not None:
+            self.gathered.opened += now - self.paused_at  # the pause does not count against the deadline
         self.paused_at = None
         return [Note("state", event.why, self.version)]
 
@@ -301,7 +281,7 @@ class Hub:
         if self.phase in ("done", "stopped"):
             return []
         why = event.why or "stopped by an operator"  # an empty reason would not be seen as one
-        if event.when == "round" and self.phase == "running" and self.opened is not None:
+        if event.when == "round" and self.phase == "running" and self.gathered.opened is not None:
             self.ends_after_round = why
             return [Note("state", f"{why}: after this round", self.version)]
         return self._end("stopped", why)
@@ -325,103 +305,129 @@ class Hub:
             if self.phase == "evaluating":
                 return effects + self._await_evaluations(now)
             acted = False
-            for decision in self.schedule.decide(self._view(now)):
-                if isinstance(decision, Wait):
-                    effects += [Wake(decision.until)] if decision.until is not None else []
-                elif isinstance(decision, Ask):
-                    effects += self._ask(decision, now)
-                    acted = True
-                else:
-                    effects += self._close(decision, now)
-                    acted = True
+            for decision in self.schedule.decide(self.look(now)):
+                effects += self._act(decision, now)
+                acted = acted or not isinstance(decision, Wait | Warn)
             if not acted:
                 return effects
         raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
 
-    def _view(self, now: float) -> View:
-        able = tuple(member.node for member in self.roster.able())
-        waited = {m.node: m.order.kind for m in self.roster.here() if m.order is not None}
-        return View(
-            now=now,
-            version=self.version,
-            opened=self.opened,
-            population=self.population or len(able),
-            members=able,
-            busy=waited,
-            asked=frozenset(self.asked),
-            reports=tuple(report.node for report in self.reports),
-            failed=frozenset(self.failed),
-            seconds=self.seconds,
-            seed=self.plan.seed,
-        )
+    def _act(self, decision: Decision, now: float) -> list[Effect]:
+        match decision:
+            case Ask():
+                return self._ask(decision, now)
+            case Recall():
+                return self._recall(decision, now)
+            case Advance():
+                return [Send(member.node, member.advance()) for member in self.roster.here() if member.waits]
+            case Warn():
+                return [Note("warning", decision.why, self.version, decision.node)]
+            case Close():
+                return self._close(decision, now)
+            case Wait():
+                return [Wake(decision.until)] if decision.until is not None else []
 
-    def _ask(self, ask: Ask, now: float) -> list[Effect]:
-        if self.opened is None:
-            self.opened, self.population = now, len(self.roster.able())
-        effects: list[Effect] = [Note("decision", ask.why, self.version)]
-        for node in ask.nodes:
-            body = self._body(self.algorithm.order(self.slots, node, ask.kind)) if self.slots else None
-            effects.append(Send(node, self._give(node, ask.kind, body)))
+    def _recall(self, recall: Recall, now: float) -> list[Effect]:
+        effects: list[Effect] = [Note("decision", recall.why, self.version)]
+        effects += [Send(node, self.roster[node].recall()) for node in recall.nodes]
+        self.gathered.recalled.update(recall.nodes)
+        self.gathered.recalled_at = now
         return effects
 
-    def _give(self, node: str, kind: Kind, body: Ref | None) -> Order:
+    def _ask(self, ask: Ask, now: float) -> list[Effect]:
+        if self.gathered.opened is None:
+            self.gathered.opened, self.gathered.population = now, len(self.roster.able())
+        effects: list[Effect] = [Note("decision", ask.why, self.version)] if ask.why else []
+        for node in ask.nodes:
+            order = self._give(node, ask.kind)
+            self.gathered.nbytes += order.body.nbytes if order.body is not None else 0
+            effects.append(Send(node, order))
+        return effects
+
+    def _give(self, node: str, kind: Kind) -> Order:
         """Make an order stand."""
         self.issued += 1
-        order = Order((self.boot, self.issued), node, kind, self.version, self._seed(node, kind), body)
+        slots = self.algorithm.order(self.slots, node, kind) if self.slots else {}
+        order = Order(
+            id=(self.boot, self.issued),
+            node=node,
+            kind=kind,
+            version=self.version,
+            seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node),
+            body=self.body(self.anchor.sent(slots)) if slots else None,
+            base=self.anchor.base if slots else None,
+            numbers=self._told() if kind == "train" else self.anchor.numbers,
+            until=self.schedule.ahead if kind == "train" else 0,
+        )
         self.roster[node].give(order)
-        self.asked.add(node)
-        self.failed.discard(node)
+        self.gathered.asked.add(node)
+        self.gathered.failed.discard(node)
         return order
 
+    def _told(self) -> Metrics:
+        """What nodes are told: a name with a dot is the schedule's own business."""
+        return {name: value for name, value in self.numbers.items() if "." not in name} | self.anchor.numbers
+
     def _close(self, close: Close, now: float) -> list[Effect]:
-        """Make the next version. Orders of this one are withdrawn unless the schedule admits late reports."""
-        assert self.opened is not None
-        weight = float(self.totals.weight)
-        self.slots = self.algorithm.step(self.slots, self.totals)
+        """Make the next version. Orders of this one are withdrawn unless the schedule says otherwise."""
+        gathered = self.gathered
+        assert gathered.opened is not None
+        weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.asked)
+        view = self.look(now)
+        slots = self.algorithm.step(self.slots | self.anchor.held, gathered.totals)
         self.version += 1
-        reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in self.reports if r.body is not None)
-        opened, asked = self.opened, len(self.asked)
+        self.slots = self.anchor.moved(self.bodies, slots, close.rebase, self.plan.seed_of(self.version))
+        reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in gathered.reports if r.body is not None)
         self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
-        if not self.schedule.admits(1):
+        if not close.keep:
             self._withdraw()
-        self._clear_round()
-        self.model = self._keep()
+        self.clear_round()
+        model = self.keep(self.slots)
+        if close.rebase:
+            self.anchor.rebase(self.bodies, self.slots)
+        self.numbers = self.schedule.numbers(view, close)
         effects: list[Effect] = [
             Note("decision", f"version {self.version}: {close.why}", self.version),
-            Save(Version(self.version, self.model, close.why, opened, now, weight, reports, asked)),
+            Save(Version(self.version, model, close.why, opened, now, weight, reports, asked)),
         ]
-        if self.version >= self.plan.versions or self.ends_after_round:
+        if self.version >= self.plan.versions or self.ends_after_round or close.last:
             self.phase = "evaluating"
             self._withdraw()
+        elif close.to:
+            effects += self._ask(Ask(close.to, "train", ""), now)
         return effects
 
     def _ask_for_model(self, now: float) -> list[Effect]:
         """In phase waiting: have exactly one member make an initial model, another one if it takes too long."""
-        due = None if self.opened is None else self.opened + self.plan.patience_s
+        due = None if self.gathered.opened is None else self.gathered.opened + self.plan.patience_s
         able = self.roster.able()
         waiting = [member for member in able if member.order is not None]
         if due is not None and waiting and now < due:
             return [Wake(due)]
-        idle = sorted((member.node for member in able if member.order is None), key=lambda node: node in self.asked)
+        idle = sorted(
+            (member.node for member in able if member.order is None), key=lambda node: node in self.gathered.asked
+        )
         if not idle:
             return [Wake(now + self.plan.patience_s)] if waiting else []
-        self.opened = None
+        self.gathered.opened = None
         ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
         return [*self._ask(ask, now), Wake(now + self.plan.patience_s)]
 
     def _await_evaluations(self, now: float) -> list[Effect]:
         """In phase evaluating: ask all once, end when all have answered or time is up."""
         effects: list[Effect] = []
-        if self.opened is None:
+        if self.gathered.opened is None:
             nodes = tuple(member.node for member in self.roster.able())
             effects += self._ask(Ask(nodes, "evaluate", f"{len(nodes)} nodes measure the final model"), now)
-            self.opened = now
-        due = self.opened + self.plan.patience_s
+            self.gathered.opened = now
+        due = self.gathered.opened + self.plan.patience_s
         if now < due and any(member.order is not None for member in self.roster.here()):
             return [*effects, Wake(due)]
         if self.ends_after_round:
             return effects + self._end("stopped", self.ends_after_round)
-        return effects + self._end("done", f"done: {self.version} versions, measured by {len(self.reports)} nodes")
+        return effects + self._end(
+            "done", f"done: {self.version} versions, measured by {len(self.gathered.reports)} nodes"
+        )
 
     def _end(self, phase: Phase, why: str) -> list[Effect]:
         self.phase, self.paused_at, self.ends_after_round = phase, None, why
@@ -438,41 +444,7 @@ class Hub:
         for member in self.roster.all():
             member.order = None
 
-    def _seed(self, node: str, kind: Kind) -> int:
-        """The order's randomness. An initial model has the job's own seed, so that it is the same from any node."""
-        if kind == "init":
-            return self.plan.seed
-        text = f"{self.plan.seed}/{self.version}/{node}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
-
-    def _keep(self) -> Ref:
-        """Put the slots away and go on with the stored ones, so that nothing is held twice."""
-        ref = self.bodies.put(self.slots)
-        self.slots = self.bodies.get(ref)
-        self._sent = {frozenset(self.slots): ref}
-        return ref
-
-    def _body(self, slots: Slots) -> Ref:
-        """Store what an order carries. A choice of the hub's own slots is stored once for all nodes."""
-        if any(value is not self.slots.get(name) for name, value in slots.items()):
-            return self.bodies.put(slots)
-        names = frozenset(slots)
-        if names not in self._sent:
-            self._sent[names] = self.bodies.put(slots)
-        return self._sent[names]
-
     # Snapshots
-
-    def state(self) -> dict[str, Any]:
-        """All that must outlive the process, as JSON values: complete while no report has been gathered, so at the end
-        of an `on` that gave a `Save`. (That same `on` may have opened the next round: hence the last four.)"""
-        return {name: getattr(self, name) for name in PLAIN_STATE} | {
-            "model": asdict(self.model) if self.model else None,
-            "seconds": list(self.seconds),
-            "roster": self.roster.state(),
-            "asked": sorted(self.asked),
-            "failed": sorted(self.failed),
-        }
 
     @classmethod
     def restore(
@@ -480,14 +452,7 @@ class Hub:
     ) -> Hub:
         """The hub of that state. Feed it the journal's later events, then `Boot`."""
         hub = cls(plan, algorithm, schedule, bodies)
-        for name in PLAIN_STATE:
-            setattr(hub, name, state[name])
-        hub.seconds, hub.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
-        hub.asked, hub.failed = set(state["asked"]), set(state["failed"])
-        if state["model"] is not None:
-            hub.model = Ref(**state["model"])
-            hub.slots = bodies.get(hub.model)
-            hub._sent = {frozenset(hub.slots): hub.model}
+        hub.take_up(state)
         return hub
 
 

@@ -29,13 +29,18 @@ def no_tick(fraction: float) -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once."""
+    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once.
+
+    `position`: index, in the node's own endless sequence of mini-batches, of the first one to train on; -1: no
+    sequence, a fresh shuffle by `seed`.
+    """
 
     epochs: float = 1.0
     steps: int = 0
     batch_size: int = 32
     lr: float = 0.1
     seed: int = 0
+    position: int = -1
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 The same machines run under a virtual clock with simulated faults, and under asyncio with sockets. `now` is in seconds
 on a clock that never jumps (the pump's business); nothing else tells a machine the time.
 
-    events      Message | Timer | Boot | Lost | Done | Rejected
-    effects     Send | Work | Cancel | Wake | Save | Note
+    events      Message | Timer | Boot | Lost | Progress | Done | Rejected
+    effects     Send | Work | Amend | Cancel | Wake | Save | Note
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from shoal.core.message import Message, Metrics, Order, OrderId, Ref
+from shoal.core.message import Message, Metrics, Order, OrderId, Ref, Status
 
 HUB = "hub"
 """The hub's name as a receiver. No node may be called so."""
@@ -48,6 +48,13 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """The work of an order has made a check, has nothing to report yet, and wants this to be told."""
+
+    status: Status
+
+
+@dataclass(frozen=True)
 class Done:
     """The work of an order has ended, with a result or with an error (one line)."""
 
@@ -64,7 +71,7 @@ class Rejected:
     why: str
 
 
-Event = Message | Timer | Boot | Lost | Done | Rejected
+Event = Message | Timer | Boot | Lost | Progress | Done | Rejected
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,13 @@ class Work:
 
     order: Order
     memory: Ref | None = None
+
+
+@dataclass(frozen=True)
+class Amend:
+    """The order that is being worked on now reads like this."""
+
+    order: Order
 
 
 @dataclass(frozen=True)
@@ -144,7 +158,7 @@ class Note:
     node: str = ""
 
 
-Effect = Send | Work | Cancel | Wake | Save | Measured | Note
+Effect = Send | Work | Amend | Cancel | Wake | Save | Measured | Note
 
 
 class Machine(Protocol):

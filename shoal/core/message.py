@@ -2,6 +2,7 @@
 
     node -> hub     Join     a process has started: send what stands; earlier failures are forgotten
                     Poll     what stands for me?                     (also the sign of life)
+                    Status   a few numbers from the middle of an order; the latest one counts
                     Report   the result of an order; resent until acknowledged
                     Fail     the order cannot be done, and why; resent until acknowledged
                     Leave    I go; take my order back
@@ -64,7 +65,11 @@ class Poll:
 
 @dataclass(frozen=True)
 class Order:
-    """Work for one node. `seed` is the only source of randomness that the work may use."""
+    """Work for one node. `seed` is the only source of randomness that the work may use.
+
+    An order that stands can be *amended*: `rev` counts that. `recall` asks for the report at the node's next check,
+    whatever it has; `until` is the check that it may go on to by itself (0: as far as it likes).
+    """
 
     id: OrderId
     node: str
@@ -72,6 +77,27 @@ class Order:
     version: int
     seed: int
     body: Ref | None = None
+    base: Ref | None = None
+    """A model that both ends hold, which the report is relative to, and the body too if filters are at work."""
+    numbers: Metrics = field(default_factory=dict)
+    """What the schedule lets the node know, such as the threshold of its local condition."""
+    rev: int = 0
+    recall: bool = False
+    until: int = 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a node is in the middle of an order: how many checks it has made, and what it measured at the last one.
+
+    `state` is a monitor's few bytes, if it needs more than numbers.
+    """
+
+    node: str
+    order: OrderId
+    check: int
+    values: Metrics = field(default_factory=dict)
+    state: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -141,4 +167,4 @@ class Stop:
     when: Literal["now", "round"] = "now"
 
 
-Message = Join | Poll | Order | Report | Fail | Leave | Idle | Ack | Pause | Resume | Stop
+Message = Join | Poll | Status | Order | Report | Fail | Leave | Idle | Ack | Pause | Resume | Stop

@@ -8,6 +8,9 @@ from shoal.core.message import Metrics
 
 EVAL_WEIGHT = "eval/examples"
 
+FINISHED = "train/finished"
+"""1 in a report of a node that has trained as much as it should."""
+
 
 class Means:
     """The mean of each metric over all reports: "eval/…" weighted by "eval/examples", the rest by the report's weight.

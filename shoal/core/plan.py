@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
+from shoal.core.filter import Filter
 from shoal.core.message import Ref
 from shoal.core.sums import SumKind
 
@@ -20,3 +22,10 @@ class Plan:
     """The initial model, if the job came with one; None: a member is asked for one."""
     patience_s: float = 300.0
     """Seconds to wait for an initial model before another node is asked, and for the final evaluations."""
+    filters: tuple[Filter, ...] = ()
+    """What happens to updates on their way, and to models that are sent to those who hold a base."""
+
+    def seed_of(self, version: int, node: str = "") -> int:
+        """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)"""
+        text = f"{self.seed}/{version}/{node}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.core.message import Ack, Order, OrderId, Ref
+from shoal.core.message import Ack, Order, OrderId, Ref, Status
 
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked again until its process restarts."""
@@ -21,6 +22,8 @@ class Member:
     node: str
     here: bool = True
     order: Order | None = None
+    status: Status | None = None
+    finished: bool = False
     answered: Ack | None = None
     failures: int = 0
     given: list[OrderId] = field(default_factory=list)
@@ -31,12 +34,30 @@ class Member:
 
     def give(self, order: Order) -> None:
         """Make an order stand; it replaces the one before."""
-        self.order = order
+        self.order, self.status = order, None
         self.given = [*self.given, order.id][-GIVEN_KEPT:]
+
+    def recall(self) -> Order:
+        """Want the standing order's report now."""
+        assert self.order is not None
+        self.order = replace(self.order, rev=self.order.rev + 1, recall=True)
+        return self.order
+
+    def advance(self) -> Order:
+        """Let the node make one check more of its standing order."""
+        assert self.order is not None
+        self.order = replace(self.order, rev=self.order.rev + 1, until=self.order.until + 1)
+        return self.order
+
+    @property
+    def waits(self) -> bool:
+        """Whether the node has made the last check that its standing order lets it make by itself."""
+        order, status = self.order, self.status
+        return order is not None and status is not None and not order.recall and 0 < order.until <= status.check
 
     def answer(self, ack: Ack) -> None:
         """The standing order has been dealt with."""
-        self.order, self.answered = None, ack
+        self.order, self.status, self.answered = None, None, ack
 
 
 class Roster:
@@ -75,7 +96,9 @@ class Roster:
                 "node": m.node,
                 "here": m.here,
                 "order": _order_state(m.order),
+                "status": _status_state(m.status),
                 "answered": [*m.answered.order, m.answered.counted, m.answered.why] if m.answered else None,
+                "finished": m.finished,
                 "failures": m.failures,
                 "given": [list(order) for order in m.given],
             }
@@ -91,7 +114,9 @@ class Roster:
                 node=row["node"],
                 here=row["here"],
                 order=_order_of(row["order"]),
+                status=_status_of(row["node"], row.get("status")),
                 answered=Ack((boot, n), counted, why) if row["answered"] else None,
+                finished=row["finished"],
                 failures=row["failures"],
                 given=[(order[0], order[1]) for order in row["given"]],
             )
@@ -101,23 +126,56 @@ class Roster:
 def _order_state(order: Order | None) -> dict[str, Any] | None:
     if order is None:
         return None
-    body = [order.body.digest, order.body.nbytes] if order.body else None
     return {
         "id": list(order.id),
         "node": order.node,
         "kind": order.kind,
         "version": order.version,
         "seed": order.seed,
-        "body": body,
+        "body": _ref_state(order.body),
+        "base": _ref_state(order.base),
+        "numbers": order.numbers,
+        "rev": order.rev,
+        "recall": order.recall,
+        "until": order.until,
     }
 
 
 def _order_of(state: dict[str, Any] | None) -> Order | None:
     if state is None:
         return None
-    body = Ref(*state["body"]) if state["body"] else None
     boot, n = state["id"]
-    return Order((boot, n), state["node"], state["kind"], state["version"], state["seed"], body)
+    plain = {name: state[name] for name in ("node", "kind", "version", "seed", "numbers", "rev", "recall", "until")}
+    return Order((boot, n), body=_ref_of(state["body"]), base=_ref_of(state["base"]), **plain)
+
+
+def _ref_state(ref: Ref | None) -> list[str | int] | None:
+    return [ref.digest, ref.nbytes] if ref is not None else None
+
+
+def _ref_of(state: list[Any] | None) -> Ref | None:
+    return Ref(*state) if state is not None else None
+
+
+def order_refs(state: list[dict[str, Any]]) -> list[Ref]:
+    """The bodies that the standing orders of a roster of that state name."""
+    orders = [_order_of(row["order"]) for row in state]
+    refs = [ref for order in orders if order is not None for ref in (order.body, order.base)]
+    return [ref for ref in refs if ref is not None]
+
+
+def _status_state(status: Status | None) -> dict[str, Any] | None:
+    if status is None:
+        return None
+    state = b64encode(status.state).decode()
+    return {"order": list(status.order), "check": status.check, "values": status.values, "state": state}
+
+
+def _status_of(node: str, row: dict[str, Any] | None) -> Status | None:
+    if row is None:
+        return None
+    boot, n = row["order"]
+    return Status(node, (boot, n), row["check"], row["values"], b64decode(row["state"]))
 
 
 class Leases:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
-from shoal.core.message import Kind
+from shoal.core.message import Kind, Metrics
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,39 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """Have these nodes report what they have at their next check."""
+
+    nodes: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Let all who wait at a check go on by one. Said to nodes alone: there is nothing to tell people."""
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Tell people that something about a node is wrong."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Close:
     """Make a new version of what was reported."""
 
     why: str
+    to: tuple[str, ...] = ()
+    """Nodes that get an order for the new version at once."""
+    keep: bool = False
+    """Orders of others stay as they are; else they are withdrawn."""
+    rebase: bool = False
+    """From now on everybody holds this version: reports are relative to it."""
+    last: bool = False
+    """The job's training ends with it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +63,7 @@ class Wait:
     until: float | None = None
 
 
-Decision = Ask | Close | Wait
+Decision = Ask | Recall | Advance | Warn | Close | Wait
 
 
 @dataclass(frozen=True)
@@ -60,6 +89,28 @@ class View:
     seconds: tuple[float, ...]
     """How long the last versions took, oldest first."""
     seed: int
+    recalled: frozenset[str] = frozenset()
+    """Nodes that were asked to report what they have, in this version."""
+    recalled_at: float | None = None
+    """When that was last done."""
+    waiting: frozenset[str] = frozenset()
+    """Busy nodes that have made their check and wait for word."""
+    norms: Mapping[str, float] = field(default_factory=dict)
+    """The norm of each report."""
+    numbers: Metrics = field(default_factory=dict)
+    """What `Schedule.numbers` said last."""
+    nbytes: int = 0
+    """Bytes of the bodies that have travelled for this version."""
+    finished: frozenset[str] = frozenset()
+    """Nodes that have said that they have trained as much as they should."""
+    left: int = 1_000_000
+    """Versions that may still be made; at most 1: the next one is the last."""
+    gap: Callable[[], float] = lambda: 0.0
+    """The squared norm of the mean of the reports; takes time in proportion to the model."""
+    size: Callable[[], float] = lambda: 0.0
+    """The squared norm of the base."""
+    estimate: Callable[[], float | None] = lambda: None
+    """What the algorithm makes of the nodes' statuses; None without a full set of them."""
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -80,10 +131,23 @@ class Schedule:
 
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
+    versions: ClassVar[int] = 10
+    """How many versions a job makes that does not say so."""
+    anchored: ClassVar[bool] = False
+    """Whether reports are relative to a base, which changes only when a `Close` says so; else to the last version."""
 
     def admits(self, staleness: int) -> bool:
         """Whether a report counts that is `staleness` versions old."""
         return staleness == 0
+
+    @property
+    def ahead(self) -> int:
+        """Checks that a node may make by itself before it waits for word; 0: any number."""
+        return 0
+
+    def numbers(self, view: View, close: Close | None) -> Metrics:
+        """What the schedule keeps from now on and tells to nodes, when it closes (or, None, at the beginning)."""
+        return {}
 
     def decide(self, view: View) -> list[Decision]:
         """What to do now. Must come to a Wait after finitely many decisions were carried out."""

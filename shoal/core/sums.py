@@ -87,6 +87,15 @@ class TreeSum:
         else:
             self._view(block, "<f8")[:] += wide
 
+    def gap(self) -> float:
+        """The squared Euclidean norm of the mean of the floats. Changes nothing."""
+        total = 0.0
+        for segment in self.layout.segments:
+            for block in segment.blocks() if segment.is_float else ():
+                cells = self._view(block, "<i8" if self.kind == "fixed" else "<f8").astype(np.float64)
+                total += float(np.dot(cells, cells))
+        return total * (FIXED_STEP if self.kind == "fixed" else 1.0) ** 2 / float(self.weight) ** 2
+
     def mean_onto(self, base: Tree | None = None, rate: float = 1.0) -> Tree:
         """`base + rate * sum / weight` (base None: zero), made in the sum's own memory, which this uses up.
 
@@ -144,6 +153,10 @@ class Totals:
             else:
                 self.numbers[name] = self.numbers.get(name, Fraction(0)) + Fraction(weight) * Fraction(value)
         self.weight += Fraction(weight)
+
+    def gap(self, name: str) -> float:
+        """The squared Euclidean norm of the weighted mean of a tree slot; 0 of none. Changes nothing."""
+        return self.trees[name].gap() if name in self.trees else 0.0
 
     def mean(self, name: str) -> Tree:
         """The weighted mean of a tree slot; uses the sum up."""

@@ -2,7 +2,8 @@
 
     state       it holds                       it sends at each alarm     it leaves when
     idle        nothing                        Poll                       an order comes
-    working     an order, in the background    Poll (a sign of life)      Done comes, or the order is superseded
+    working     an order, in the background    its last Status, or Poll   Done comes, or the order is superseded
+                                               (a sign of life)
     answering   a report or a failure          the answer again           it is acknowledged, or a newer order comes
                 (a report that the hub refuses becomes a failure)
 
@@ -14,8 +15,24 @@ acknowledgement comes first, and the poll that follows it brings the order again
 
 from __future__ import annotations
 
-from shoal.core.machine import HUB, Cancel, Done, Effect, Event, Memory, Rejected, Result, Save, Send, Timer, Wake, Work
-from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Poll, Ref, Report, Stop
+from shoal.core.machine import (
+    HUB,
+    Amend,
+    Cancel,
+    Done,
+    Effect,
+    Event,
+    Memory,
+    Progress,
+    Rejected,
+    Result,
+    Save,
+    Send,
+    Timer,
+    Wake,
+    Work,
+)
+from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Poll, Ref, Report, Status, Stop
 
 
 class Worker:
@@ -24,6 +41,7 @@ class Worker:
     def __init__(self, node: str, *, beat_s: float = 5.0, memory: Ref | None = None) -> None:
         self.node, self.beat_s, self.memory = node, beat_s, memory
         self.order: Order | None = None
+        self.status: Status | None = None
         self.said: Report | Fail | None = None
         self.pending: Ref | None = None
         self.over: OrderId = (-1, -1)  # the newest order that has been dealt with
@@ -51,12 +69,14 @@ class Worker:
                 return self._idle(event)
             case Ack():
                 return self._acknowledged(event)
+            case Progress():
+                return self._progress(event)
             case Done():
                 return self._done(event)
             case Rejected():
                 return self._rejected(event)
             case Timer():
-                return [Send(HUB, self.said or self._hello()), Wake(now + self.beat_s)]
+                return [Send(HUB, self.said or self.status or self._hello()), Wake(now + self.beat_s)]
             case Stop():
                 return self._stop(event)
             case Leave():
@@ -72,10 +92,13 @@ class Worker:
         return Poll(self.node) if self.welcomed else Join(self.node)
 
     def _take(self, order: Order) -> list[Effect]:
+        if self.order is not None and order.id == self.order.id and order.rev > self.order.rev and self.working:
+            self.order = order
+            return [Amend(order)]
         if order.id <= self._current() or self.pending is not None:
             return []
         cancel = [Cancel(self.order.id)] if self.order is not None and self.working else []
-        self.order, self.said, self.pending = order, None, None
+        self.order, self.status, self.said, self.pending = order, None, None, None
         return [*cancel, Work(order, self.memory)]
 
     def _current(self) -> OrderId:
@@ -87,8 +110,15 @@ class Worker:
         """Nothing stands: work for an order that the hub has long withdrawn is in vain."""
         if self.order is None or not self.working or self.order.id > idle.after:
             return []
-        self.over, self.order = self.order.id, None
+        self.over, self.order, self.status = self.order.id, None, None
         return [Cancel(self.over)]
+
+    def _progress(self, progress: Progress) -> list[Effect]:
+        """Tell how far the work is; it is told again at each alarm, until the work is done."""
+        if self.order is None or progress.status.order != self.order.id or not self.working:
+            return []
+        self.status = progress.status
+        return [Send(HUB, self.status)]
 
     def _done(self, done: Done) -> list[Effect]:
         if self.order is None or done.order != self.order.id or self.said is not None:
@@ -98,6 +128,7 @@ class Worker:
         else:
             self.said = self._report(self.order, done.result)
             self.pending = done.result.memory
+        self.status = None
         return [Send(HUB, self.said)]
 
     def _rejected(self, event: Rejected) -> list[Effect]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, Refused
-from shoal.core.message import Ack, Fail, OrderId, Ref, Report
+from shoal.core.message import Ack, Fail, OrderId, Ref, Report, Status
 from shoal.runtime.http import Link
 
 POLL_GRACE_S = 15.0
@@ -57,10 +57,10 @@ class NodeLink(Link):
             raise self.foreign()
         return found
 
-    def work(self, wait_s: float, held: Mapping[str, OrderId], jobs: tuple[str, ...] = ()) -> wire.Frame | None:
+    def work(self, wait_s: float, held: Mapping[str, tuple[int, ...]], jobs: tuple[str, ...] = ()) -> wire.Frame | None:
         """What stands, when it differs from what is held; None when nothing came in time."""
         params = [("wait_s", f"{wait_s:g}")]
-        params += [("held", f"{job}:{boot}.{n}") for job, (boot, n) in sorted(held.items())]
+        params += [("held", f"{job}:{'.'.join(map(str, order))}") for job, order in sorted(held.items())]
         params += [("job", job) for job in jobs]
         patience_s = wait_s + POLL_GRACE_S
         with self.exchange("GET", "/api/v1/work", params=params, read_s=patience_s, own=True) as answer:
@@ -74,6 +74,12 @@ class NodeLink(Link):
     def fail(self, job: str, said: Fail) -> Ack:
         """Say that an order was not done."""
         return self._say(job, "failures", wire.encode_head(job, said), said.order)
+
+    def status(self, job: str, said: Status) -> None:
+        """Say where this node is in the middle of an order."""
+        path, headers = f"/api/v1/jobs/{quote(job)}/status", {"Content-Type": wire.MEDIA_TYPE}
+        with self.exchange("POST", path, headers=headers, content=wire.encode_head(job, said), own=True) as answer:
+            answer.read(SMALL_BYTES_MAX)
 
     def beat(self, job: str, order: OrderId, progress: float) -> None:
         """Say how far the work is."""

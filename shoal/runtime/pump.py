@@ -4,7 +4,9 @@
     a new answer      kept durably before it is sent; forgotten only when the worker has forgotten it
     Send Report/Fail  a delivery: one at a time, tried again until the hub has answered or nobody wants it any more
     Work              the body is fetched, then the work waits for its turn in the lane; its end comes back as `Done`
+    Amend             the work sees the order's new form before its next piece
     Cancel            the flag that the work looks at is raised; what it still brings is thrown away
+    Send Status       sent once; the worker says it again at its alarm
     Wake              the one alarm is set anew
 
 `Join`, `Poll` and `Leave` are not sent from here: hello, the open poll and the farewell speak for all jobs of a node at
@@ -25,12 +27,14 @@ import structlog
 
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed
 from shoal.core.machine import (
+    Amend,
     Cancel,
     Done,
     Effect,
     Event,
     Memory,
     Note,
+    Progress,
     Rejected,
     Result,
     Save,
@@ -39,7 +43,7 @@ from shoal.core.machine import (
     Wake,
     Work,
 )
-from shoal.core.message import Ack, Fail, Leave, Message, Order, OrderId, Ref, Report
+from shoal.core.message import Ack, Fail, Leave, Message, Order, OrderId, Ref, Report, Status
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
 from shoal.runtime.backoff import Backoff, patiently
@@ -50,6 +54,12 @@ from shoal.wire import ByteSource
 ERROR_CHARACTERS_MAX = 400
 BEAT_S = 2.0
 
+Held = tuple[int, ...]
+"""An order in hand, as a poll says it: (boot, n), or (boot, n, rev) once it was amended."""
+
+ANSWERED = 2**31
+"""The `rev` of an order that is being answered: no amendment matters any more."""
+
 Wanted = Callable[[], bool]
 """Whether what a call does has become vain: it should end soon with `Cancelled`."""
 
@@ -58,7 +68,7 @@ class Transport(Protocol):
     """The way to a hub, for all jobs of a node. Every call blocks, may be made from any thread, and raises the tree's
     errors; one that carries `retry_after_s`, and every `Unreachable`, means: try again."""
 
-    def poll(self, held: Mapping[str, OrderId]) -> tuple[str, Message] | None:
+    def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         """What stands, with its job, when it differs from what is held; None when nothing came in time."""
         ...
 
@@ -71,6 +81,8 @@ class Transport(Protocol):
         ...
 
     def fail(self, job: str, said: Fail) -> Ack: ...
+
+    def status(self, job: str, said: Status) -> None: ...
 
     def beat(self, job: str, order: OrderId, fraction: float) -> None: ...
 
@@ -98,6 +110,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.fraction = 0.0
+        self.amended = asyncio.Event()
         self._cancelled = threading.Event()
 
     def tick(self, fraction: float) -> None:
@@ -113,9 +126,20 @@ class Watch:
         return self._cancelled.is_set()
 
 
-Do = Callable[[Order, Slots, Ref | None, Watch], Result]
-"""Do an order: `(order, its opened body, private memory, watch) -> result`. Runs in the lane; whatever it raises but
-`Cancelled` becomes a failure of the order."""
+class Hand(Protocol):
+    """An order in hand. `piece` runs in the lane; whatever it raises but `Cancelled` becomes a failure of the order."""
+
+    def piece(self, order: Order) -> Result | Status | None:
+        """Do the next piece of the order as it reads now: a result, or something to tell, or nothing yet."""
+        ...
+
+    def may_go_on(self, order: Order) -> bool:
+        """Whether the next piece may be done without waiting for word from the hub."""
+        ...
+
+
+Begin = Callable[[Order, Slots, Slots, Ref | None, Watch], Hand]
+"""Begin an order: `(order, its opened body, its opened base, private memory, watch)`. Runs in the lane."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +148,7 @@ class Ports:
 
     transport: Transport
     keep: Keep
-    do: Do
+    begin: Begin
     lane: Lane
     clock: Callable[[], float]
     backoff: Backoff = field(default_factory=Backoff)
@@ -136,7 +160,7 @@ class Ports:
 class _Running:
     """Something that runs beside the machine, and what it is for."""
 
-    of: Order | Report | Fail
+    of: Order | Report | Fail | Status
     task: asyncio.Task[None]
     watch: Watch
 
@@ -155,6 +179,7 @@ class Pump:
         self._kept = worker.said if isinstance(worker.said, Report) else None
         self._working: _Running | None = None
         self._delivery: _Running | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._settled = asyncio.Event()
         self._ended = False
@@ -168,6 +193,12 @@ class Pump:
         if order is not None:
             return order.id
         return said.order if said is not None else None
+
+    @property
+    def rev(self) -> int:
+        """Which form of it."""
+        order, said = self.worker.order, self.worker.said
+        return ANSWERED if said is not None or order is None else order.rev
 
     @property
     def stopped(self) -> str:
@@ -235,23 +266,31 @@ class Pump:
             self._delivery.stop()
             self._delivery = None
         for effect in effects:
-            match effect:
-                case Work():
-                    self._start(effect)
-                case Cancel():
-                    self._cancel()
-                case Send(body=Report() as said) if kept:
-                    self._deliver(said)
-                case Send(body=Fail() as said):
-                    self._deliver(said)
-                case Wake():
-                    self._wake(effect.at)
-                case Note():
-                    self.log.info(effect.text)
+            self._carry(effect, kept)
         if self.held is None:
             self._settled.set()
         else:
             self._settled.clear()
+
+    def _carry(self, effect: Effect, kept: bool) -> None:
+        """`kept`: whether the worker's answer is on the disk, so that it may be sent."""
+        match effect:
+            case Work():
+                self._start(effect)
+            case Amend():
+                self._amend(effect.order)
+            case Cancel():
+                self._cancel()
+            case Send(body=Status() as said):
+                self._tell(said)
+            case Send(body=Report() as said) if kept:
+                self._deliver(said)
+            case Send(body=Fail() as said):
+                self._deliver(said)
+            case Wake():
+                self._wake(effect.at)
+            case Note():
+                self.log.info(effect.text)
 
     async def _keep_said(self) -> bool:
         """Make the spool what the worker holds; False when that failed, and the report must not be sent."""
@@ -274,6 +313,11 @@ class Pump:
         after_s = max(0.0, at - self.ports.clock())
         self._alarm = asyncio.get_running_loop().call_later(after_s, self._put, Timer())
 
+    def _amend(self, order: Order) -> None:
+        if self._working is not None:
+            self._working.of = order
+            self._working.watch.amended.set()
+
     def _cancel(self) -> None:
         if self._working is not None:
             self.log.info("order withdrawn", order=shown(self.held))
@@ -281,6 +325,20 @@ class Pump:
             self._working = None
 
     # Deliveries
+
+    def _tell(self, said: Status) -> None:
+        """Send a status once; one that is still on its way is let go, for this one says more."""
+        if self._telling is not None:
+            self._telling.cancel()
+        self._telling = self._group.create_task(self._telling_once(said))
+
+    async def _telling_once(self, said: Status) -> None:
+        try:
+            await in_thread(partial(self.ports.transport.status, self.job, said))
+        except NotAllowed:
+            raise
+        except ShoalError as error:
+            self.log.debug("status lost", why=error.message)
 
     def _deliver(self, said: Report | Fail) -> None:
         """Start to deliver, unless that is under way."""
@@ -333,11 +391,9 @@ class Pump:
         self.log.info("order taken", kind=order.kind, order=shown(order.id))
         beats = self._group.create_task(self._beat(order, watch))
         try:
-            slots: Slots = {}
-            if order.body is not None:
-                fetch = partial(self.ports.transport.body, self.job, order.body, watch.cancelled)
-                slots = await patiently(self.ports.backoff, fetch)
-            done = Done(order.id, await self.ports.lane.run(partial(self.ports.do, order, slots, work.memory, watch)))
+            slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
+            begin = partial(self.ports.begin, order, slots, base, work.memory, watch)
+            done = Done(order.id, await self._pieces(await self.ports.lane.run(begin), watch))
         except (Cancelled, asyncio.CancelledError):
             return
         except NotAllowed:
@@ -348,6 +404,30 @@ class Pump:
         finally:
             beats.cancel()
         self._put(done)
+
+    async def _fetch(self, ref: Ref | None, watch: Watch) -> Slots:
+        if ref is None:
+            return {}
+        return await patiently(self.ports.backoff, partial(self.ports.transport.body, self.job, ref, watch.cancelled))
+
+    async def _pieces(self, hand: Hand, watch: Watch) -> Result:
+        """One piece after the other, each in its turn in the lane, until there is a result."""
+        while True:
+            made = await self.ports.lane.run(partial(hand.piece, self._order_of(watch)))
+            if isinstance(made, Result):
+                return made
+            if made is not None:
+                self._put(Progress(made))
+            while not hand.may_go_on(self._order_of(watch)):
+                watch.amended.clear()
+                await watch.amended.wait()
+
+    def _order_of(self, watch: Watch) -> Order:
+        """The order that is being worked on, as it reads now."""
+        running = self._working
+        if running is None or running.watch is not watch or not isinstance(running.of, Order):
+            raise Cancelled("the order was withdrawn")
+        return running.of
 
     async def _beat(self, order: Order, watch: Watch) -> None:
         """Say every now and then how far the work is; it's no matter when one of these is lost."""

@@ -28,7 +28,8 @@ from typing import Any, Self
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ref
 from shoal.core.tree import Slots
-from shoal.wire import NAME, PIECE_BYTES, open_payload, payload_pieces
+from shoal.heads import NAME
+from shoal.wire import PIECE_BYTES, open_payload, payload_pieces
 
 CrashPoint = Callable[[str], None]
 """Called with `WHAT.STEP` around every step that a crash could fall between; tests end the process there."""

@@ -16,7 +16,7 @@ from typing import Any
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Event, Lost, Rejected, Save, Send, Timer, Wake
-from shoal.core.message import Ack, Bodies, Fail, Join, Leave, Message, Poll, Ref, Report
+from shoal.core.message import Ack, Bodies, Fail, Join, Leave, Message, Poll, Ref, Report, Status
 from shoal.core.roster import Leases
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Fate
@@ -65,7 +65,7 @@ class Coordinator:
         # On disk
         self.journal: list[tuple[Event, float]] = []
         self.snapshot: tuple[int, str] = (0, "null")
-        self._saved_model: Ref | None = None
+        self._saved_refs: list[Ref] = []
         # In the process
         self.hub = make_hub(None)
         self.fed = 0
@@ -127,7 +127,7 @@ class Coordinator:
         """A node's request arrives. Nobody hears it while the process is down."""
         if not self.up or self._dies():
             return
-        assert isinstance(message, Join | Poll | Report | Fail | Leave), message
+        assert isinstance(message, Join | Poll | Status | Report | Fail | Leave), message
         if isinstance(message, Leave):
             self._leases.forget(message.node)
         else:
@@ -149,11 +149,18 @@ class Coordinator:
             self._send(report.node, answer)
             return
         try:
-            norm = measure(self.bodies.get(report.body)) if report.body is not None else 0.0
+            norm = self._measured(report)
         except InvalidPayload as refusal:
             self._send(report.node, Rejected(report.order, refusal.message))
         else:
             self.submit(replace(report, norm=norm))
+
+    def _measured(self, report: Report) -> float:
+        """The norm of a report's body. Raises `InvalidPayload` when a number is not finite."""
+        if report.body is None:
+            return 0.0
+        slots = self.bodies.get(report.body)
+        return measure(self.hub.opened(slots) if self.hub.slots else slots)
 
     def submit(self, event: Event) -> bool:
         """Append an event to the transaction in flight; False when no process is there to do it."""
@@ -203,7 +210,7 @@ class Coordinator:
     def _keep(self, effects: Sequence[Effect]) -> None:
         """Right after the event that closed a version, the state is a snapshot."""
         if any(isinstance(effect, Save) for effect in effects):
-            self.snapshot, self._saved_model = (self.fed, json.dumps(self.hub.state())), self.hub.model
+            self.snapshot, self._saved_refs = (self.fed, json.dumps(self.hub.state())), self.hub.refs()
 
     def _send(self, node: str, message: Message | Rejected) -> None:
         self._watch.sent(node, message, self.hub)
@@ -223,8 +230,7 @@ class Coordinator:
 
     def names(self) -> list[Ref | None]:
         """The bodies that disk and process still need: those of the journal only if they may be fed again."""
-        refs = [self.hub.plan.start, self.hub.model, self._saved_model, *self._watch.names(self.hub)]
-        refs += [member.order.body for member in self.hub.roster.all() if member.order is not None]
+        refs = [self.hub.plan.start, *self.hub.refs(), *self._saved_refs, *self._watch.names(self.hub)]
         first = self.snapshot[0] if self._fate.threatens or not self.up else self.fed
         waiting = [*self.journal[first:], *self._batch]
         return refs + [event.body for event, _ in waiting if isinstance(event, Report)]

@@ -18,12 +18,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from shoal.core.algorithm import Update, tree_slot
+from shoal.core.anchor import SYNC
+from shoal.core.filter import pack_onto, unpack
 from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Event, Rejected, Result, Save, Send, Version, Work
 from shoal.core.message import Ack, Bodies, Message, Order, OrderId, Ref, Report
@@ -56,6 +59,7 @@ class Checker(Watch):
         self._history: list[Sequence[Effect]] = []
         self._orders: dict[OrderId, Order] = {}
         self._versions: list[Version] = []
+        self._base: Version | None = None
         self._closed: dict[Key, int] = {}  # version by report
         self._acked: set[Key] = set()  # as counted, and in no closed version yet
         self._at_crash: list[Any] = []
@@ -82,15 +86,17 @@ class Checker(Watch):
 
     def _check_order(self, order: Order, hub: Hub) -> None:
         known = self._orders.setdefault(order.id, order)
-        require(known == order, "order: {} has the id of {}", order, known)
+        same = replace(order, rev=known.rev, recall=known.recall, until=known.until)
+        require(known == same, "order: {} has the id of {}", order, known)
+        require(order.base in (None, *hub.refs()), "order: {} names a base that nobody holds", order)
         if known is order and hub.slots:
-            wanted = self._bodies.put(hub.algorithm.order(hub.slots, order.node, order.kind))
+            wanted = self._bodies.put(hub.anchor.sent(hub.algorithm.order(hub.slots, order.node, order.kind)))
             require(order.body == wanted, "order: {} does not carry what the algorithm wants sent", order)
 
     def _check_round(self, hub: Hub) -> None:
-        nodes = [report.node for report in hub.reports]
+        nodes = [report.node for report in hub.gathered.reports]
         require(len(set(nodes)) == len(nodes), "once: a node counts twice in one version: {}", nodes)
-        for report in hub.reports:
+        for report in hub.gathered.reports:
             version = self._closed.get((report.node, report.order))
             require(version is None, "once: {} has counted in version {} already", report, version)
 
@@ -101,26 +107,32 @@ class Checker(Watch):
         for key in keys:
             require(key not in self._closed, "once: {} is in {}, and in an earlier version", key, version)
             self._closed[key] = version.number
-            base = self._orders[key[1]].version
-            require(base == version.number - 1, "fresh: {} counts an update that was made for {}", version, base)
+            made_for, since = self._orders[key[1]].version, self._base.number if self._base else version.number - 1
+            require(made_for >= since, "fresh: {} counts an update that was made for {}", version, made_for)
         missing = self._acked - set(keys)
         require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
         self._acked.clear()
         if self._versions:
-            self._check_sum(self._versions[-1], version, hub)
+            self._check_sum(self._base or self._versions[-1], version, hub)
         self._versions.append(version)
+        if hub.schedule.anchored and hub.anchor.numbers[SYNC]:
+            self._base = version
 
     def _check_sum(self, before: Version, version: Version, hub: Hub) -> None:
         """Fold the listed updates once more, from last to first, onto the version before; add the models by hand."""
         base, found = self._bodies.get(before.model), self._bodies.get(version.model)
+        expected, filters = hub.algorithm.reply(base), hub.plan.filters
         totals, by_hand, weights = Totals(hub.plan.sums), 0.0 * floats(tree_slot(base, "model")), 0.0
         for node, _, weight, name in reversed(version.reports):
-            slots = self._bodies.get(Ref(name, 0))
+            slots = unpack(filters, self._bodies.get(Ref(name, 0)), expected)
             norm = max(largest(value) for value in slots.values())
             totals = hub.algorithm.fold(totals, Update(node, before.number, weight, slots, norm), 1.0)
             by_hand += weight * floats(tree_slot(slots, "model"))
             weights += weight
         require(weights == version.weight > 0, "sum: {} lists a weight of {}", version, weights)
+        if filters and hub.schedule.anchored:
+            self._check_filtered(hub, version.number, totals, base, found)
+            return
         gap = distance(hub.algorithm.step(base, totals), found)
         good = gap == 0 if hub.plan.sums == "fixed" else gap <= TOLERANCE
         require(good, "sum: {} is {} away from the sum of what it lists", version, gap)
@@ -128,13 +140,20 @@ class Checker(Watch):
         gap = relative(wanted, floats(tree_slot(found, "model")))
         require(gap <= TOLERANCE, "sum: {} is {} away from the weighted mean of what it lists", version, gap)
 
+    def _check_filtered(self, hub: Hub, number: int, totals: Totals, base: Slots, found: Slots) -> None:
+        """The model is the one that receivers make of what is sent; to the bit where the order of sums is no matter."""
+        model, seed = tree_slot(hub.algorithm.step(base, totals), "model"), hub.plan.seed_of(number)
+        _, received = pack_onto(hub.plan.filters, model, tree_slot(base, "model"), seed)
+        gap = apart(received, tree_slot(found, "model"))
+        require(gap == 0 or hub.plan.sums != "fixed", "sum: the model is {} away from what its receivers have", gap)
+
     def sent(self, node: str, message: Message | Rejected, hub: Hub) -> None:
         """Everything that leaves the coordinator."""
         if not isinstance(message, Ack) or not message.counted or self._kind(message.order) != "train":
             return
         key = (node, message.order)
         if key not in self._closed:
-            here = any((report.node, report.order) == key for report in hub.reports)
+            here = any((report.node, report.order) == key for report in hub.gathered.reports)
             require(here, "kept: {} is acknowledged as counted, but it is in no version", key)
             self._acked.add(key)
 
@@ -144,7 +163,7 @@ class Checker(Watch):
 
     def names(self, hub: Hub) -> list[Ref | None]:
         """What the next version will be checked against."""
-        return [report.body for report in hub.reports]
+        return [*(report.body for report in hub.gathered.reports), self._base.model if self._base else None]
 
     def crashed(self, hub: Hub) -> None:
         """Remember what the next process must find."""
@@ -155,7 +174,7 @@ class Checker(Watch):
         if self._at_crash:
             for before, after in zip(self._at_crash, everything(hub), strict=True):
                 require(before == after, "replay: the state was {}, and is now {}", before, after)
-        held = {(report.node, report.order) for report in hub.reports}
+        held = {(report.node, report.order) for report in hub.gathered.reports}
         require(held >= self._acked, "kept: {} were acknowledged as counted, and are gone", self._acked - held)
 
     def started(self, node: str, work: Work) -> None:
@@ -259,13 +278,13 @@ def apart(a: Tree | float, b: Tree | float) -> float:
 
 def everything(hub: Hub) -> list[Any]:
     """All that a hub knows, to the last bit, in a form that can be compared."""
-    totals = deepcopy(hub.totals)
+    totals = deepcopy(hub.gathered.totals)
     gathered = {name: digest(totals.mean(name)) for name in sorted(totals.trees)} if totals.weight else {}
     return [
         json.dumps(hub.state(), sort_keys=True),
-        (hub.opened, hub.population, sorted(hub.asked), sorted(hub.failed)),
-        list(hub.reports),
+        (hub.gathered.opened, hub.gathered.population, sorted(hub.gathered.asked), sorted(hub.gathered.failed)),
+        list(hub.gathered.reports),
         (totals.weight, dict(totals.numbers), gathered),
-        {version: means.values() for version, means in hub.means.items()},
+        {version: means.values() for version, means in hub.gathered.means.items()},
         {name: digest(value) if isinstance(value, Tree) else value for name, value in hub.slots.items()},
     ]

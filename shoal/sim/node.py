@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.machine import (
+    Amend,
     Cancel,
     Done,
     Effect,
     Event,
     Memory,
+    Progress,
     Rejected,
     Result,
     Save,
@@ -20,17 +22,28 @@ from shoal.core.machine import (
     Wake,
     Work,
 )
-from shoal.core.message import Leave, Message, Order, Ref, Report
+from shoal.core.message import Leave, Message, Order, Ref, Report, Status
 from shoal.core.worker import Worker
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Fate
 from shoal.sim.watch import Watch
+from shoal.sim.work import Hand
 
-Perform = Callable[[str, Order, Ref | None], Result]
-"""`(node, order, private memory) -> result` does the work. Raises `LearnerFailed` or `InvalidPayload` when it fails."""
+Perform = Callable[[str, Order, Ref | None], Hand]
+"""`(node, order, private memory)` begins the work. Raises `LearnerFailed` or `InvalidPayload` when it fails."""
 
 DOWN_S = 5.0
 """The longest time between a process's death and the next one."""
+
+
+@dataclass
+class _Job:
+    """Work in hand; `order` as it reads now. `waits`: a piece is done, and the next one needs word from the hub."""
+
+    work: Work
+    order: Order
+    hand: Hand | None = None
+    waits: bool = False
 
 
 @dataclass
@@ -64,7 +77,7 @@ class Node:
         self.begun = 0
         self.disk = Disk()
         self.worker = Worker(name, beat_s=beat_s)
-        self._job: Work | None = None
+        self._job: _Job | None = None
         self._alarm = 0
 
     # The life of a process
@@ -119,18 +132,36 @@ class Node:
         if self.up and process == self.process and alarm == self._alarm:
             self._feed(Timer())
 
-    def _finish(self, process: int, work: Work) -> None:
-        """The work has taken its time: now it is done for real."""
-        if process != self.process or self._job is not work:
+    def _finish(self, process: int, job: _Job) -> None:
+        """A piece of the work has taken its time: now it is done for real."""
+        if process != self.process or self._job is not job:
             return
-        self._job = None
         try:
-            result = self._perform(self.name, work.order, work.memory)
+            if job.hand is None:
+                job.hand = self._perform(self.name, job.order, job.work.memory)
+            made = job.hand.piece(job.order)
         except (LearnerFailed, InvalidPayload) as error:
-            self._feed(Done(work.order.id, None, error.message))
-        else:
-            self._watch.worked(self.name, work.order.id, result)
-            self._feed(Done(work.order.id, result))
+            self._job = None
+            self._feed(Done(job.order.id, None, error.message))
+            return
+        self._watch.holds(self.name, job.hand.held)
+        if isinstance(made, Result):
+            self._job = None
+            self._watch.worked(self.name, job.order.id, made)
+            self._feed(Done(job.order.id, made))
+            return
+        if isinstance(made, Status):
+            self._feed(Progress(made))
+        job.waits = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next piece, if a piece is done and the order lets us. One that was recalled only has to report."""
+        job = self._job
+        if job is None or not job.waits or job.hand is None or not job.hand.may_go_on(job.order):
+            return
+        job.waits = False
+        self.clock.after(0.0 if job.order.recall else self._work_s(job.order), self._finish, self.process, job)
 
     def _feed(self, event: Event) -> None:
         self._carry_out(self.worker.on(event, self.clock.now))
@@ -158,10 +189,13 @@ class Node:
                 self._alarm += 1
                 self.clock.at(effect.at, self._ring, self.process, self._alarm)
             elif isinstance(effect, Work):
-                self._job = effect
+                self._job = _Job(effect, effect.order)
                 self.begun += 1
                 self._watch.started(self.name, effect)
-                self.clock.after(self._work_s(effect.order), self._finish, self.process, effect)
+                self.clock.after(self._work_s(effect.order), self._finish, self.process, self._job)
+            elif isinstance(effect, Amend) and self._job is not None:
+                self._job.order = effect.order
+                self._go_on()
             elif isinstance(effect, Cancel):
                 self._job = None
 
@@ -180,4 +214,5 @@ class Node:
         worker, (spooled, pending) = self.worker, self.disk.spool or (None, None)
         refs = [self.disk.memory, worker.memory, worker.pending, pending]
         refs += [holder.body for holder in (worker.order, spooled) if holder is not None]
+        refs.append(worker.order.base if worker.order is not None else None)
         return refs + ([worker.said.body] if isinstance(worker.said, Report) else [])

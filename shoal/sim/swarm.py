@@ -10,11 +10,15 @@ from dataclasses import dataclass, replace
 from math import inf, nan
 from random import Random
 
+from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.hub import Plan
 from shoal.core.machine import Result
-from shoal.core.message import Bodies, Order, Ref
+from shoal.core.message import Bodies, Order, Ref, Status
+from shoal.core.schedule import Schedule
+from shoal.filters.quantize import Quantize
+from shoal.schedules.drift import Drift
 from shoal.schedules.rounds import Rounds
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
@@ -23,7 +27,7 @@ from shoal.sim.faults import Cut, Faults
 from shoal.sim.invariants import Checker, Violation
 from shoal.sim.toys import Ledger, ToyLearner, toy_tree
 from shoal.sim.trace import Tracer
-from shoal.sim.work import perform
+from shoal.sim.work import Begun
 from shoal.sim.world import CARE_S, Act, Setup, World
 
 GRACE_S = 600.0
@@ -62,7 +66,10 @@ class Scenario:
 def draw(seed: int) -> Scenario:
     """The run of that seed: in four of five anything goes wrong; in the others only what makes a round wait."""
     rng = Random(seed)
-    return draw_storm(seed, rng) if rng.random() < 0.8 else draw_stall(seed, rng)
+    kind = rng.random()
+    if kind < 0.5:
+        return draw_storm(seed, rng)
+    return draw_drift(seed, rng) if kind < 0.85 else draw_stall(seed, rng)
 
 
 def draw_storm(seed: int, rng: Random) -> Scenario:
@@ -106,12 +113,39 @@ def draw_stall(seed: int, rng: Random) -> Scenario:
     )
 
 
+def draw_drift(seed: int, rng: Random) -> Scenario:
+    """Dynamic averaging: nodes that speak when they like, and a hub that dies in the middle of a balancing."""
+    nodes = draw_nodes(rng, 1)
+    schedule = Drift(
+        delta=rng.choice(("auto", 3.0, 60.0, 1000.0)),
+        balancing=rng.choice(("all", "double", "hedged")),
+        in_step=rng.random() < 0.4,
+        deadline_s=rng.choice((5.0, 20.0)),
+        min_nodes=rng.randint(1, len(nodes)),
+    )
+    faults = draw_faults(rng, nodes)
+    late = frozenset(node for node in nodes[schedule.min_nodes :] if rng.random() < 0.3)
+    algorithm = DynamicAveraging(steps=1, checks=rng.randint(2, 20))
+    setup = draw_setup(seed, rng, nodes, schedule, faults)
+    filters = rng.choice(((), (Quantize(bits=8),), (Quantize(bits=4),)))
+    return Scenario(
+        replace(setup, algorithm=algorithm, plan=replace(setup.plan, versions=1000, filters=filters)),
+        draw_acts(rng, nodes, late, frozenset(), faults.until_s),
+        late,
+        {node: rng.choice((0.3, 1.0, 2.0)) for node in nodes},
+        failing=rng.choice((0.0, 0.0, 0.05)),
+        frail=frozenset(),
+        hanging=0.0,
+        poison=0.0,
+    )
+
+
 def draw_nodes(rng: Random, least: int) -> tuple[str, ...]:
     """One to eight nodes, rather few."""
     return tuple(f"n{number}" for number in range(1, max(least, min(rng.randint(1, 8), rng.randint(1, 8))) + 1))
 
 
-def draw_setup(seed: int, rng: Random, nodes: tuple[str, ...], schedule: Rounds, faults: Faults) -> Setup:
+def draw_setup(seed: int, rng: Random, nodes: tuple[str, ...], schedule: Schedule, faults: Faults) -> Setup:
     """The rest of a job."""
     return Setup(
         plan=Plan(
@@ -212,17 +246,41 @@ class Nodes:
             return inf
         return self._scenario.pace_s[node] * self._rng.choice((1.0, 1.0, 0.7, 1.6))
 
-    def perform(self, node: str, order: Order, memory: Ref | None) -> Result:
-        """Do it, unless this is one of those that go wrong."""
+    def perform(self, node: str, order: Order, memory: Ref | None) -> Unlucky:
+        """Begin it; this may be one of those that go wrong."""
+        setup = self._scenario.setup
+        begun = Begun(setup.algorithm, self._learners[node], self._bodies, order, memory, setup.plan.filters)
+        return Unlucky(begun, self)
+
+    def spoilt(self, made: Result | Status | None) -> Result | Status | None:
+        """What comes of a piece of work when luck is bad."""
         chance = 1.0 if self.healthy else self._rng.random()
         if chance < self._scenario.failing:
             raise LearnerFailed("no luck")
-        result = perform(self._scenario.setup.algorithm, self._learners[node], self._bodies, order, memory)
-        if chance < self._scenario.failing + self._scenario.poison and result.body is not None:
-            poisoned = toy_tree((0.0, self._rng.choice((nan, 1e8)), 0.0), 1)
-            slots = {**self._bodies.get(result.body), "model": poisoned}
-            return replace(result, body=self._bodies.put(slots))
-        return result
+        if not isinstance(made, Result) or chance >= self._scenario.failing + self._scenario.poison:
+            return made
+        if made.body is None or self._scenario.setup.plan.filters:
+            return made
+        poisoned = toy_tree((0.0, self._rng.choice((nan, 1e8)), 0.0), 1)
+        return replace(made, body=self._bodies.put({**self._bodies.get(made.body), "model": poisoned}))
+
+
+@dataclass
+class Unlucky:
+    """Work whose pieces may fail, or be spoilt."""
+
+    begun: Begun
+    nodes: Nodes
+
+    @property
+    def held(self) -> Ref | None:
+        return self.begun.held
+
+    def piece(self, order: Order) -> Result | Status | None:
+        return self.nodes.spoilt(self.begun.piece(order))
+
+    def may_go_on(self, order: Order) -> bool:
+        return self.begun.may_go_on(order)
 
 
 def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
@@ -238,12 +296,13 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
     clock.at(until % CARE_S, world.care)
     over = world.run(until, STEPS_MAX)
     nodes.healthy = True
-    over = over or world.run(until + GRACE_S + VERSION_S * scenario.setup.plan.versions, STEPS_MAX)
+    patience_s = GRACE_S + VERSION_S * min(scenario.setup.plan.versions, 20)
+    over = over or world.run(until + patience_s, STEPS_MAX)
     hub = world.coordinator.hub
     if not over:
         where = f"{world.clock.now:.0f} s and {world.clock.steps} steps"
         raise Violation(f"ends: after {where} the job is {hub.phase} at version {hub.version}")
-    if hub.phase == "done" and hub.version != scenario.setup.plan.versions:
+    if hub.phase == "done" and hub.version != scenario.setup.plan.versions and not hub.schedule.anchored:
         raise Violation(f"numbered: done at version {hub.version} of {scenario.setup.plan.versions}")
     return world
 

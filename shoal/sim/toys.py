@@ -95,7 +95,7 @@ class Ledger(Algorithm):
         """Displacement, turn and a tree of turns."""
         return {"model": LAYOUT, "turn": None, "mark": LAYOUT}
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local:
         """Train, and count the turn."""
         base = tree_slot(task.slots, "model")
         turns = memory.get("turns", 0.0)

@@ -15,6 +15,10 @@ DIGITS = 8
 """Of a hash, shown."""
 
 
+AMENDED = {"rev", "recall", "until", "state"}
+"""Fields that say nothing while they are zero."""
+
+
 def shown(thing: object) -> str:
     """A message, event or effect, short: fields that say nothing are left out."""
     match thing:
@@ -36,7 +40,7 @@ def shown(thing: object) -> str:
             text = f"Save {shown(thing.what)}"
         case _ if is_dataclass(thing):
             values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
-            told = [f"{name}={shown(value)}" for name, value in values if value not in (None, "", {}, ())]
+            told = [f"{n}={shown(value)}" for n, value in values if value or (value == 0 and n not in AMENDED)]
             text = " ".join((type(thing).__name__, *told))
         case _:
             text = str(thing)
@@ -67,13 +71,17 @@ class Tracer(Checker):
 
     def crashed(self, hub: Hub) -> None:
         """The coordinator dies."""
-        self._line("hub", f"DIES in phase {hub.phase}, version {hub.version}, with {len(hub.reports)} reports gathered")
+        self._line(
+            "hub",
+            f"DIES in phase {hub.phase}, version {hub.version}, with {len(hub.gathered.reports)} reports gathered",
+        )
         super().crashed(hub)
 
     def restored(self, hub: Hub) -> None:
         """The coordinator is back."""
         self._line(
-            "hub", f"starts in phase {hub.phase}, version {hub.version}, with {len(hub.reports)} reports gathered"
+            "hub",
+            f"starts in phase {hub.phase}, version {hub.version}, with {len(hub.gathered.reports)} reports gathered",
         )
         super().restored(hub)
 
@@ -110,3 +118,7 @@ class Tracer(Checker):
     def vanished(self, node: str, direction: Direction, message: Message | Rejected) -> None:
         """A message is lost."""
         self._line(node if direction == "up" else "hub", f"  lost: {type(message).__name__}")
+
+
+def _gathered(hub: Hub) -> str:
+    return f"{len(hub.gathered.reports)} reports gathered"

@@ -35,6 +35,9 @@ class Watch:
     def started(self, node: str, work: Work) -> None:
         """A node began an order."""
 
+    def holds(self, node: str, base: Ref | None) -> None:
+        """A node holds this body, and need not fetch it again."""
+
     def worked(self, node: str, order: OrderId, result: Result) -> None:
         """A node's work came to a result."""
 

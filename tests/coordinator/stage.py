@@ -65,8 +65,8 @@ class Stage:
             "versions": database.rows("SELECT number, digest, reports, weight, metrics FROM versions"),
             "events": database.rows("SELECT count(*), max(seq) FROM events"),
             "hub": json.dumps(hub.state(), sort_keys=True, default=str),
-            "reports": [asdict(report) for report in hub.reports],
-            "sum": (hub.totals.weight, hub.totals.trees.keys()),
+            "reports": [asdict(report) for report in hub.gathered.reports],
+            "sum": (hub.gathered.totals.weight, hub.gathered.totals.trees.keys()),
             "bodies": driver.bodies.digests(),
             "people": database.rows("SELECT name, secret, revoked FROM nodes ORDER BY name"),
         }

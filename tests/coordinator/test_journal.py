@@ -33,7 +33,12 @@ def seen(stage: Stage) -> dict[str, Any]:
     state = hub.state()
     for passing in ("boot", "issued"):
         state.pop(passing)
-    return {"state": state, "reports": hub.reports, "weight": hub.totals.weight, "means": repr(hub.means)}
+    return {
+        "state": state,
+        "reports": hub.gathered.reports,
+        "weight": hub.gathered.totals.weight,
+        "means": repr(hub.gathered.means),
+    }
 
 
 @pytest.mark.parametrize("reported", [(), ("n0",), ("n0", "n1"), ("n1", "n0")])
@@ -111,7 +116,7 @@ def test_an_event_that_nobody_understands_is_set_aside(tmp_path: Path, event: st
         assert running.rows("SELECT seq FROM events WHERE aside") == [(seq,)]
         warnings = until("the warning", lambda: running.notes("main", "warning"))
         assert f"event {seq} " in warnings[-1]["text"]
-        assert [report.node for report in running.driver("main").hub.reports] == ["n0"]
+        assert [report.node for report in running.driver("main").hub.gathered.reports] == ["n0"]
     with inside(folder) as running:
         assert len(running.notes("main", "warning")) == 1
 
@@ -261,11 +266,11 @@ def test_the_clock_of_a_job_does_not_run_while_nobody_does(tmp_path: Path) -> No
     with inside(folder) as running:
         stage = set_up(running, schedule={"deadline_s": 1000.0})
         before = running.driver("main").now()
-        opened = running.driver("main").hub.opened
+        opened = running.driver("main").hub.gathered.opened
         stage.close()
     with inside(folder) as running:
         driver = running.driver("main")
-        assert driver.hub.opened == opened
+        assert driver.hub.gathered.opened == opened
         assert driver.now() - before < 5
         assert driver._alarm == pytest.approx((opened or 0) + 1000.0)
 

@@ -128,10 +128,10 @@ def test_a_foreign_payload_is_refused_and_changes_nothing(slots: Slots, why: str
     assert not ack.counted
     assert re.search(why, ack.why)
     assert any(isinstance(effect, Note) and effect.kind == "refusal" and effect.node == "a" for effect in effects)
-    assert not hub.reports
-    assert not hub.means
-    assert not hub.totals.trees
-    assert hub.totals.weight == 0
+    assert not hub.gathered.reports
+    assert not hub.gathered.means
+    assert not hub.gathered.totals.trees
+    assert hub.gathered.totals.weight == 0
 
 
 def test_what_a_report_must_carry() -> None:
@@ -237,7 +237,7 @@ class Lenient(Rounds):
 
     def decide(self, view: View) -> list[Decision]:
         if view.reports:
-            return [Close("a report")]
+            return [Close("a report", keep=True)]
         nodes = tuple(node for node in view.idle if node not in view.asked)
         return [Ask(nodes, "train", "go on")] if nodes else [Wait("reports")]
 
@@ -272,8 +272,8 @@ def test_replacing_a_report_is_no_way_to_count_twice() -> None:
     assert acks(hub.on(first, 1.0))[0].counted
     second = replace(first, body=hub.bodies.put({"model": model(9.0, 9.0)}), weight=9.0)
     assert acks(hub.on(second, 1.0))[0].counted  # the answer of the first
-    assert hub.totals.weight == 1
-    assert len(hub.reports) == 1
+    assert hub.gathered.totals.weight == 1
+    assert len(hub.gathered.reports) == 1
 
 
 def test_invalid_payload_is_what_a_missing_slot_raises() -> None:

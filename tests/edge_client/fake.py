@@ -170,8 +170,8 @@ class Coordinator:
         held = {}
         for text in request.query.get("held", []):
             job, _, order = text.rpartition(":")
-            boot, _, n = order.partition(".")
-            held[job] = int(boot), int(n)
+            boot, n, rev = (*map(int, order.split(".")), 0)[:3]
+            held[job] = (boot, n), rev
         until = time.monotonic() + wait_s
         with self.changed:
             while not request.gone():
@@ -185,16 +185,16 @@ class Coordinator:
                     break
         return Answer(204)
 
-    def _news(self, job: str, hub: Hub, node: str, held: OrderId | None) -> Answer | None:
+    def _news(self, job: str, hub: Hub, node: str, held: tuple[OrderId, int] | None) -> Answer | None:
         standing = hub.standing(node)
-        if isinstance(standing, Order) and (held is None or standing.id > held):
+        if isinstance(standing, Order) and (held is None or (standing.id, standing.rev) > held):
             payload = b""
             if standing.body is not None and standing.body.nbytes <= wire.INLINE_BYTES_MAX:
                 payload = self.bodies.open(standing.body)[:]
             return _frame(job, standing, payload)
         member = hub.roster.get(node)
         answered = member.answered.order if member is not None and member.answered is not None else None
-        if isinstance(standing, Idle) and held is not None and held != answered:
+        if isinstance(standing, Idle) and held is not None and held[0] != answered:
             return _frame(job, standing)
         return _frame(job, standing) if isinstance(standing, Stop) and held is not None else None
 

@@ -11,8 +11,8 @@ from edge_client.info import info
 from edge_client.settings import EdgeSettings, machine_name
 from shoal import __version__
 from shoal.core.errors import ShoalError
+from shoal.heads import NAME
 from shoal.settings import load
-from shoal.wire import NAME
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,12 @@ import pytest
 
 from edge_client.identity import State
 from edge_client.spool import Spool
-from edge_client.trainer import Trainer
-from shoal.core.algorithm import Algorithm, Local, Task
+from edge_client.trainer import InHand, Trainer
+from shoal.core.algorithm import Algorithm, Going, Local, Task
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed
 from shoal.core.learner import Learner
 from shoal.core.machine import Result
-from shoal.core.message import Order
+from shoal.core.message import Order, Status
 from shoal.core.tree import Slots, Tree
 from shoal.runtime.address import parse
 from shoal.runtime.pump import Watch
@@ -32,9 +33,14 @@ class Bench:
         self.watch = Watch()
 
     def do(self, learner: Any, kind: Any = "train", algorithm: Algorithm | None = None, **more: Any) -> Result:
+        made = self.begin(learner, algorithm, kind, **more).piece(Order((1, 2), "a", kind, 4, 3))
+        assert isinstance(made, Result)
+        return made
+
+    def begin(self, learner: Any, algorithm: Algorithm | None = None, kind: Any = "train", **more: Any) -> InHand:
         trainer = Trainer("j", algorithm or Algorithm(), learner, self.spool, self.state.note_error)
         slots: Slots = {} if kind == "init" else {"model": Tree.of({"w": np.zeros(8, np.float32)})}
-        return trainer(Order((1, 2), "a", kind, 4, 3), slots, more.get("memory"), self.watch)
+        return trainer(Order((1, 2), "a", kind, 4, 3), slots, {}, more.get("memory"), self.watch)
 
     def errors(self) -> list[str]:
         return [path.read_text() for path in (self.state.folder / "errors").glob("*.txt")]
@@ -86,19 +92,29 @@ def test_private_memory_comes_and_goes(bench: Bench) -> None:
     assert second.metrics["train/count"] == 1.0
 
 
-def test_an_algorithm_that_has_nothing_to_say_yet_is_asked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
+def test_an_algorithm_may_go_on_for_several_pieces(bench: Bench) -> None:
     class Silent(Algorithm):
-        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
-            asked.append(task)
-            if len(asked) == 5:
-                bench.watch.cancel()
-            return None
+        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+            if task.recalled:
+                return Local(float(task.check), {"model": task.slots["model"]})
+            before = task.carry["pieces"] if task.carry else 0.0
+            assert isinstance(before, float)
+            assert before == task.check
+            return Going({"pieces": before + 1}, {"train/pieces": before} if task.check else None)
 
-    with pytest.raises(Cancelled):
-        bench.do(VectorLearner(), algorithm=Silent())
-    assert len(asked) == 5
+    hand = bench.begin(VectorLearner(), Silent())
+    order = Order((1, 2), "a", "train", 4, 3)
+    assert hand.piece(order) is None
+    assert hand.piece(order) == Status("a", (1, 2), 2, {"train/pieces": 1.0})
+    assert hand.may_go_on(order)
+    in_step = replace(order, until=2)
+    assert not hand.may_go_on(in_step)
+    assert hand.may_go_on(replace(in_step, until=3))
+    recalled = replace(in_step, recall=True)
+    assert hand.may_go_on(recalled)
+    result = hand.piece(recalled)
+    assert isinstance(result, Result)
+    assert result.weight == 2.0
 
 
 def test_a_cancelled_training_ends_at_its_next_tick(bench: Bench, tmp_path: Path) -> None:
@@ -143,7 +159,7 @@ def test_a_diverged_update_is_not_even_sent(bench: Bench) -> None:
 )
 def test_what_the_coordinator_would_refuse_is_said_here(bench: Bench, weight: float, metrics: Any, text: str) -> None:
     class Odd(Algorithm):
-        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
+        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
             return Local(weight, {"model": task.slots["model"]}, metrics)
 
     with pytest.raises(LearnerFailed, match=text):
@@ -152,7 +168,7 @@ def test_what_the_coordinator_would_refuse_is_said_here(bench: Bench, weight: fl
 
 def test_a_diverged_loss_is_sent_as_it_is(bench: Bench) -> None:
     class Diverged(Algorithm):
-        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | None:
+        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
             return Local(1.0, {"model": task.slots["model"]}, {"train/loss": np.float64("nan")})
 
     assert np.isnan(bench.do(VectorLearner(), algorithm=Diverged()).metrics["train/loss"])

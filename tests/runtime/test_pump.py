@@ -12,18 +12,13 @@ import pytest
 
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, StorageFailed, Unreachable
 from shoal.core.machine import Result
-from shoal.core.message import Ack, Fail, Idle, Message, Order, OrderId, Ref, Report, Stop
+from shoal.core.message import Ack, Fail, Idle, Message, Order, OrderId, Ref, Report, Status, Stop
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
 from shoal.runtime.backoff import Backoff
-from shoal.runtime.pump import ERROR_CHARACTERS_MAX, Ports, Pump, Watch, one_line
+from shoal.runtime.pump import ERROR_CHARACTERS_MAX, Held, Ports, Pump, Watch, one_line
 from shoal.runtime.threads import Lane
-
-BODY, MEMORY = Ref("a" * 64, 10), Ref("b" * 64, 20)
-
-
-def order(n: int, version: int = 0) -> Order:
-    return Order((1, n), "a", "train", version, n, BODY)
+from tests.runtime.hands import BODY, MEMORY, begins, order
 
 
 class World:
@@ -44,7 +39,7 @@ class World:
             raise found
         return found
 
-    def poll(self, held: Mapping[str, OrderId]) -> tuple[str, Message] | None:
+    def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         raise AssertionError("the pump doesn't poll")
 
     def body(self, job: str, ref: Ref, cancelled: Callable[[], bool]) -> Slots:
@@ -55,6 +50,9 @@ class World:
 
     def fail(self, job: str, said: Fail) -> Ack:
         return self._say("fail", f"fail {said.order[1]}: {said.error}", Ack(said.order, False, "noted"))
+
+    def status(self, job: str, said: Status) -> None:
+        self._say("status", f"status {said.order[1]} check {said.check}")
 
     def beat(self, job: str, order: OrderId, fraction: float) -> None:
         self._say("beat", f"beat {order[1]} {fraction}")
@@ -94,7 +92,9 @@ def pumped(scenario: Callable[[World, Pump], Awaitable[None]], world: World | No
     async def main() -> None:
         worker = more.pop("worker", None) or Worker("a", beat_s=more.pop("worker_beat_s", 100.0))
         lane = Lane("lane")
-        ports = Ports(found, found, found.do, lane, time.monotonic, Backoff(0.001, 0.002), **more)
+        ports = Ports(
+            found, found, begins(lambda *given: found.do(*given)), lane, time.monotonic, Backoff(0.001, 0.002), **more
+        )
         pump = Pump("j", worker, ports)
         running = asyncio.create_task(pump.run())
         acting = asyncio.create_task(scenario(found, pump))
@@ -476,7 +476,7 @@ def test_two_jobs_share_one_lane() -> None:
 
     async def main() -> None:
         lane = Lane("lane")
-        pumps = [Pump("j", Worker("a"), Ports(w, w, do, lane, time.monotonic)) for w in worlds]
+        pumps = [Pump("j", Worker("a"), Ports(w, w, begins(do), lane, time.monotonic)) for w in worlds]
         running = [asyncio.create_task(pump.run()) for pump in pumps]
         for pump in pumps:
             await pump.take(order(1))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.core.gathered import Gathered
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Event, Memory, Save, Send, Wake
 from shoal.core.message import Ack, Idle, Join, Leave, Message, Order, Poll, Ref, Report
@@ -102,7 +103,7 @@ def order_given_once(patch: Patch) -> None:
 @mutant
 def bodies_of_gathered_reports_swept(patch: Patch) -> None:
     names = Coordinator.names
-    gathered = lambda self: {report.body for report in self.hub.reports}  # noqa: E731
+    gathered = lambda self: {report.body for report in self.hub.gathered.reports}  # noqa: E731
 
     def greedy(self: Coordinator) -> list[Ref | None]:
         self_journal, self.journal = self.journal, []
@@ -144,12 +145,14 @@ def repeated_report_answered_differently(patch: Patch) -> None:
 @mutant
 def late_updates_not_fenced(patch: Patch) -> None:
     patch.setattr(Rounds, "admits", lambda self, staleness: True)
+    close = Hub._close
+    patch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
 
 
 @mutant
 def snapshot_without_the_open_round(patch: Patch) -> None:
     state = Hub.state
-    patch.setattr(Hub, "state", lambda self: state(self) | {"opened": None, "population": 0, "asked": []})
+    patch.setattr(Hub, "state", lambda self: state(self) | {"gathered": Gathered("fixed").state()})
 
 
 @mutant
@@ -168,9 +171,9 @@ def handed_back_order_stays_asked(patch: Patch) -> None:
     leave = Hub._leave
 
     def kept(self: Hub, event: Leave, now: float) -> list[Effect]:
-        asked = set(self.asked)
+        asked = set(self.gathered.asked)
         effects = leave(self, event, now)
-        self.asked = asked
+        self.gathered.asked = asked
         return effects
 
     patch.setattr(Hub, "_leave", kept)
@@ -186,7 +189,7 @@ def bodies_remembered_by_id(patch: Patch) -> None:
             self._sent[key] = self.bodies.put(slots)
         return self._sent[key]
 
-    patch.setattr(Hub, "_body", body)
+    patch.setattr(Hub, "body", body)
 
 
 @mutant

@@ -98,7 +98,7 @@ def test_a_good_run_is_counted(capsys) -> None:
 
 def test_errors_of_the_core_break_a_run(monkeypatch) -> None:
     def off_by_one(self, close, now):
-        return self.reports[len(self.reports)]
+        return self.gathered.reports[len(self.gathered.reports)]
 
     monkeypatch.setattr("shoal.core.hub.Hub._close", off_by_one)
     with pytest.raises(Broken, match="IndexError"):

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from shoal import wire
 from shoal.core import machine, message
 from shoal.core.tree import DTYPES, Layout, Slots, Tree
+from shoal.heads import NAME, WEIGHT_MAX
 from tests.core.strategies import SHAPES, trees_of
 
-JOBS = NODES = st.from_regex(wire.NAME, fullmatch=True)
+JOBS = NODES = st.from_regex(NAME, fullmatch=True)
 NUMBERS = st.integers(0, 2**63 - 1)
 ORDERS = st.tuples(NUMBERS, NUMBERS)
 TEXTS = st.text(max_size=40)
@@ -23,15 +24,28 @@ BODIES = st.none() | REFS
 METRIC_NAMES = st.from_regex(r"[a-z0-9_]{1,12}([./-][a-z0-9_]{1,12}){0,3}", fullmatch=True).filter(
     lambda name: name != "eval/examples"
 )
-COUNTS = st.fixed_dictionaries({}, optional={"eval/examples": st.floats(0, wire.WEIGHT_MAX)})
+COUNTS = st.fixed_dictionaries({}, optional={"eval/examples": st.floats(0, WEIGHT_MAX)})
 METRICS = st.builds(lambda a, b: a | b, st.dictionaries(METRIC_NAMES, st.floats(), max_size=6), COUNTS)
-WEIGHTS = st.floats(0, wire.WEIGHT_MAX)
+WEIGHTS = st.floats(0, WEIGHT_MAX)
 KINDS = st.sampled_from(["init", "train", "evaluate"])
 
 MESSAGES: dict[type, st.SearchStrategy] = {
     message.Join: st.builds(message.Join, NODES),
     message.Poll: st.builds(message.Poll, NODES),
-    message.Order: st.builds(message.Order, ORDERS, NODES, KINDS, NUMBERS, NUMBERS, BODIES),
+    message.Order: st.builds(
+        message.Order,
+        *(ORDERS, NODES, KINDS, NUMBERS, NUMBERS, BODIES, BODIES),
+        numbers=st.dictionaries(METRIC_NAMES, st.floats(allow_nan=False, allow_infinity=False), max_size=4),
+        rev=NUMBERS,
+        recall=st.booleans(),
+        until=NUMBERS,
+    ),
+    message.Status: st.builds(
+        message.Status,
+        *(NODES, ORDERS, NUMBERS),
+        values=st.dictionaries(METRIC_NAMES, st.floats(), max_size=4),
+        state=st.binary(max_size=60),
+    ),
     message.Report: st.builds(message.Report, NODES, ORDERS, NUMBERS, WEIGHTS, BODIES, METRICS),
     message.Fail: st.builds(message.Fail, NODES, ORDERS, TEXTS),
     message.Leave: st.builds(message.Leave, NODES),

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import sys
+from base64 import b64encode
 from typing import Any, get_args
 
 import pytest
@@ -22,6 +23,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "join": {"node": "a"},
     "poll": {"node": "a"},
     "order": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
+    "status": {"node": "a", "order": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "state": "AAEC"},
     "report": {"node": "a", "order": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
     "fail": {"node": "a", "order": [1, 2], "error": "no data"},
     "leave": {"node": "a"},
@@ -31,11 +33,23 @@ HEADS: dict[str, dict[str, Any]] = {
     "resume": {"why": ""},
     "stop": {"why": "", "when": "now"},
 }
-OPTIONAL = {"body", "metrics", "why", "when"}
+OPTIONAL = {"body", "base", "metrics", "numbers", "rev", "recall", "until", "values", "state", "why", "when"}
 
 IDS = [None, 1, "1.2", {}, [], [1], [1, 2, 3], [1.0, 2], [True, 2], [1, "2"], [-1, 2], [1, -1], [2**63, 0], [0, 2**64]]
 COUNTS = [None, True, False, "3", 3.0, 3.5, -1, 2**63, 10**19, [3], {}]
 WORDS = [None, 1, True, 1.5, ["x"], {}]
+NAMES = ("", "A", "a b", "/a", "a/", "a//b", "a" * 65, "/".join("abcdefghi"), "é", "a\n", "\ud800")
+NO_METRICS: list[Any] = [
+    *(None, 1, True, "", [], [["a", 1.0]]),
+    *({"a": v} for v in (None, True, False, "", "1", "nan", "inf", "-NaN", "+Infinity", [1.0], {})),
+    *({n: 1.0} for n in NAMES),
+    {f"m{n}": 1.0 for n in range(65)},
+]
+NO_BODIES: list[Any] = [
+    *("", 1, True, [], {}, [DIGEST, 9], {"digest": DIGEST}, {"nbytes": 9}, BODY | {"more": 1}),
+    *(BODY | {"nbytes": n} for n in (0, -1, True, 9.0, "9", None, 2**53 + 1, 10**19)),
+    *(BODY | {"digest": d} for d in ("", DIGEST.upper(), DIGEST[1:], DIGEST + "0", DIGEST[1:] + "\n", 1, None)),
+]
 WRONG: dict[str, list[Any]] = {
     "node": [*WORDS, "", "A", "a b", "a/b", "a" * 64, "-a", ".", "a\n", "é", "\x00", "\ud800"],
     "id": IDS,
@@ -45,21 +59,16 @@ WRONG: dict[str, list[Any]] = {
     "seed": COUNTS,
     "kind": [*WORDS, "", "Train", "pause"],
     "weight": [None, True, "5", "NaN", "Infinity", -1e-9, 1.0000001e15, 10**19, [5.0], {}],
-    "body": [
-        *("", 1, True, [], {}, [DIGEST, 9], {"digest": DIGEST}, {"nbytes": 9}, BODY | {"more": 1}),
-        *(BODY | {"nbytes": n} for n in (0, -1, True, 9.0, "9", None, 2**53 + 1, 10**19)),
-        *(BODY | {"digest": d} for d in ("", DIGEST.upper(), DIGEST[1:], DIGEST + "0", DIGEST[1:] + "\n", 1, None)),
-    ],
-    "metrics": [
-        *(None, 1, True, "", [], [["a", 1.0]]),
-        *({"a": v} for v in (None, True, False, "", "1", "nan", "inf", "-NaN", "+Infinity", [1.0], {})),
-        *(
-            {n: 1.0}
-            for n in ("", "A", "a b", "/a", "a/", "a//b", "a" * 65, "/".join("abcdefghi"), "é", "a\n", "\ud800")
-        ),
-        *({"eval/examples": v} for v in (-1.0, 1.1e15, "NaN", "Infinity")),
-        {f"m{n}": 1.0 for n in range(65)},
-    ],
+    "body": NO_BODIES,
+    "base": NO_BODIES,
+    "metrics": [*NO_METRICS, *({"eval/examples": v} for v in (-1.0, 1.1e15, "NaN", "Infinity"))],
+    "values": NO_METRICS,
+    "numbers": [*NO_METRICS, {"a": "NaN"}, {"a": "Infinity"}],
+    "rev": COUNTS,
+    "until": COUNTS,
+    "check": COUNTS,
+    "recall": [None, 0, 1, "true", [True]],
+    "state": [*WORDS, "A", "AAE", "é", "AAEC ", "-_-_", b64encode(bytes(wire.STATE_BYTES_MAX + 1)).decode()],
     "error": [*WORDS, "\ud800"],
     "counted": [None, 0, 1, "true", [True]],
     "why": [*WORDS, "\ud800"],
@@ -76,6 +85,11 @@ RIGHT: dict[str, list[Any]] = {
         *({}, {f"m{n}": 1 for n in range(64)}, {"a" * 64: 1.0}, {"/".join("abcdefgh"): 1.0}, {"eval/examples": 1e15}),
         *({"a": v} for v in ("NaN", "Infinity", "-Infinity", 0, -0.0, 5e-324)),
     ],
+    "values": [{}, {"a": "NaN"}],
+    "numbers": [{}, {"delta": 0.5}],
+    "rev": [0, 2**63 - 1],
+    "recall": [True, False],
+    "state": ["", b64encode(bytes(wire.STATE_BYTES_MAX)).decode()],
     "when": ["now", "round"],
 }
 

@@ -36,8 +36,9 @@ METRICS = {"train/loss": 0.5, "eval/loss": float("nan"), "eval/accuracy": 0.9, "
 MESSAGES: tuple[message.Message, ...] = (
     message.Join("a"),
     message.Poll("clinic-a"),
-    message.Order(ORDER, "a", "train", 3, 99, REF),
+    message.Order(ORDER, "a", "train", 3, 99, REF, REF, {"delta": 0.5}, 2, True, 9),
     message.Report("a", ORDER, 3, 359.0, REF, METRICS),
+    message.Status("a", ORDER, 7, {"train/gap": 0.25}, b"sketch"),
     message.Fail("a", ORDER, "no data — “none”"),
     message.Leave("a"),
     message.Idle(ORDER),

@@ -1,0 +1,66 @@
+"""What has come in for the next version: who was asked, who failed, whose reports count, and their sum.
+
+It is not part of a snapshot: after a crash the journal's events since the last version are fed again, in their order.
+(What a close has already asked of the next version is: see `state`.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.core.errors import InvalidPayload
+from shoal.core.message import Report
+from shoal.core.metric import Means
+from shoal.core.sums import SumKind, Totals
+from shoal.core.tree import Layout, Slots, Tree, same_layout
+
+
+class Gathered:
+    """Between two versions."""
+
+    def __init__(self, sums: SumKind) -> None:
+        self.opened: float | None = None
+        self.population = 0
+        self.asked: set[str] = set()
+        self.failed: set[str] = set()
+        self.recalled: set[str] = set()
+        self.reports: list[Report] = []
+        self.recalled_at: float | None = None
+        self.nbytes = 0
+        self.totals = Totals(sums)
+        self.means: dict[int, Means] = {}
+
+    def take(self, report: Report) -> None:
+        """Remember a report that counts."""
+        self.reports.append(report)
+        self.nbytes += report.body.nbytes if report.body is not None else 0
+
+    def state(self) -> dict[str, Any]:
+        """What one and the same event has asked after its close, as JSON values."""
+        return {
+            "opened": self.opened,
+            "population": self.population,
+            "asked": sorted(self.asked),
+            "failed": sorted(self.failed),
+            "nbytes": self.nbytes,
+        }
+
+    @classmethod
+    def restore(cls, sums: SumKind, state: dict[str, Any]) -> Gathered:
+        gathered = cls(sums)
+        gathered.opened, gathered.population = state["opened"], state["population"]
+        gathered.asked, gathered.failed = set(state["asked"]), set(state["failed"])
+        gathered.nbytes = state["nbytes"]
+        return gathered
+
+
+def check_slots(slots: Slots, expected: dict[str, Layout | None]) -> None:
+    """Raise `InvalidPayload` unless an update has exactly the slots and layouts that the algorithm's reply has."""
+    if slots.keys() != expected.keys():
+        raise InvalidPayload(f"slots {sorted(slots)} instead of {sorted(expected)}", code="payload.slots")
+    for name, layout in expected.items():
+        value = slots[name]
+        if isinstance(value, Tree) != (layout is not None):
+            raise InvalidPayload(f"slot {name!r} is of the wrong kind", code="payload.slots")
+        if isinstance(value, Tree) and layout is not None:
+            same_layout(layout, value.layout)

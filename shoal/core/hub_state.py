@@ -1,0 +1,140 @@
+"""What a hub knows: as it is, as JSON values, and as a schedule sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.anchor import Anchor, anchor_refs
+from shoal.core.gathered import Gathered
+from shoal.core.message import Bodies, Metrics, Ref
+from shoal.core.plan import Plan
+from shoal.core.roster import Roster, order_refs
+from shoal.core.schedule import Schedule, View
+from shoal.core.tree import Slots
+
+Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
+
+PLAIN = ("phase", "paused_at", "ends_after_round", "version", "boot", "issued", "numbers")
+"""What a snapshot takes as it is; the rest needs a form of its own."""
+
+
+class HubState:
+    """All of it. Bodies are references, but for the slots of the newest version and the base."""
+
+    def __init__(self, plan: Plan, algorithm: Algorithm, schedule: Schedule, bodies: Bodies) -> None:
+        self.plan, self.algorithm, self.schedule, self.bodies = plan, algorithm, schedule, bodies
+        self.phase: Phase = "waiting"
+        self.paused_at: float | None = None
+        self.ends_after_round = ""
+        self.version = 0
+        self.model: Ref | None = None
+        self.slots: Slots = {}
+        self.boot, self.issued = 0, 0
+        self.roster = Roster()
+        self.seconds: tuple[float, ...] = ()
+        self.anchor = Anchor(plan.filters)
+        self.numbers: Metrics = {}
+        self.clear_round()
+
+    def clear_round(self) -> None:
+        """Forget what was gathered for a version."""
+        self.gathered = Gathered(self.plan.sums)
+        self._stored: dict[frozenset[str], Ref] = {}
+
+    # Bodies
+
+    def keep(self, slots: Slots) -> Ref:
+        """Put a version's slots away and go on with the stored ones, so that nothing is held twice."""
+        self._take(self.bodies.put(slots))
+        assert self.model is not None
+        return self.model
+
+    def _take(self, model: Ref) -> None:
+        self.model, self.slots = model, self.bodies.get(model)
+        self._stored = {frozenset(self.slots): model}
+
+    def body(self, slots: Slots) -> Ref:
+        """Store what an order carries. A choice of the hub's own slots is stored once for all nodes."""
+        if any(value is not self.slots.get(name) for name, value in slots.items()):
+            return self.bodies.put(slots)
+        names = frozenset(slots)
+        if names not in self._stored:
+            self._stored[names] = self.bodies.put(slots)
+        return self._stored[names]
+
+    def refs(self) -> list[Ref]:
+        """The bodies that this state needs: its model, its base, and what its orders name."""
+        refs = [self.model, *self.anchor.refs()]
+        for member in self.roster.all():
+            refs += [member.order.body, member.order.base] if member.order is not None else []
+        return [ref for ref in refs if ref is not None]
+
+    # Snapshots
+
+    def state(self) -> dict[str, Any]:
+        """All that must outlive the process, as JSON values: complete while no report has been gathered, so at the end
+        of an `on` that gave a `Save`."""
+        return {name: getattr(self, name) for name in PLAIN} | {
+            "model": asdict(self.model) if self.model else None,
+            "seconds": list(self.seconds),
+            "roster": self.roster.state(),
+            "anchor": self.anchor.state(),
+            "gathered": self.gathered.state(),
+        }
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` says."""
+        for name in PLAIN:
+            setattr(self, name, state[name])
+        self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
+        if state["model"] is not None:
+            self._take(Ref(**state["model"]))
+        self.gathered = Gathered.restore(self.plan.sums, state["gathered"])
+        self.anchor = Anchor.restore(self.plan.filters, state["anchor"], self.bodies)
+
+    # For the schedule
+
+    def look(self, now: float) -> View:
+        """What a schedule is shown at this moment."""
+        roster, gathered = self.roster, self.gathered
+        able = tuple(member.node for member in roster.able())
+        waited = {m.node: m.order for m in roster.here() if m.order is not None}
+        return View(
+            now=now,
+            version=self.version,
+            opened=gathered.opened,
+            population=gathered.population or len(able),
+            members=able,
+            busy={node: order.kind for node, order in waited.items()},
+            asked=frozenset(gathered.asked),
+            reports=tuple(report.node for report in gathered.reports),
+            failed=frozenset(gathered.failed),
+            seconds=self.seconds,
+            seed=self.plan.seed,
+            recalled=frozenset(gathered.recalled),
+            recalled_at=gathered.recalled_at,
+            waiting=frozenset(node for node in waited if roster[node].waits),
+            norms={report.node: report.norm for report in gathered.reports},
+            numbers=self.numbers,
+            nbytes=gathered.nbytes,
+            finished=frozenset(m.node for m in roster.here() if m.finished),
+            left=0 if self.ends_after_round else self.plan.versions - self.version,
+            gap=lambda: gathered.totals.gap("model"),
+            size=self.anchor.size,
+            estimate=self._estimate,
+        )
+
+    def _estimate(self) -> float | None:
+        """What the algorithm makes of the statuses of all who work, once all have told one."""
+        statuses = [m.status for m in self.roster.here() if m.order is not None]
+        known = [status for status in statuses if status is not None]
+        return self.algorithm.estimate(known) if known and len(known) == len(statuses) else None
+
+
+def state_refs(state: Mapping[str, Any]) -> list[Ref]:
+    """The bodies that a snapshot needs to be taken up again."""
+    model = [Ref(**state["model"])] if state["model"] is not None else []
+    return [*model, *anchor_refs(state["anchor"]), *order_refs(state["roster"])]

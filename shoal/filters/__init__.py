@@ -1,0 +1,1 @@
+"""What happens to trees on their way: one file, one filter, one paper."""

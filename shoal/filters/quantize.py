@@ -1,0 +1,153 @@
+"""Few bits per number, without bias.
+
+Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via Gradient Quantization and
+Encoding", NeurIPS 2017, section 3.1, with the greatest magnitude of a bucket as its scale. In a bucket with scale s
+and L levels on either side, x is sent as a whole number q with
+
+    E[q] = x L / s,   q in {floor(x L / s), floor(x L / s) + 1}        and received as q s / L
+
+Buckets are `bucket` numbers long, whatever the tensors; each costs four bytes more. Whole numbers of a model (a
+counter) are sent as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InvalidJob
+from shoal.core.filter import Filter
+from shoal.core.tree import Bytes, Layout, Leaf, Segment, Tree, from_float, to_float
+
+Floats = npt.NDArray[np.float32]
+
+CODES, SCALES = "codes", "scales"
+
+BUCKETS_AT_ONCE = 256
+"""Work in pieces that fit a core's cache."""
+
+
+@dataclass(frozen=True)
+class Quantize(Filter):
+    """Send 8 or 4 bits per number."""
+
+    name: ClassVar[str] = "quantize"
+    title: ClassVar[str] = "Stochastic quantisation (QSGD, Alistarh et al. 2017)"
+
+    bits: Literal[8, 4] = 8
+    """Bits per number."""
+    bucket: int = 512
+    """Numbers that share a scale; even."""
+
+    def __post_init__(self) -> None:
+        if self.bits not in (8, 4):
+            raise InvalidJob(f"quantize: bits is {self.bits}, but must be 8 or 4")
+        if self.bucket < 2 or self.bucket % 2 or self.bucket > 1 << 20:
+            raise InvalidJob(f"quantize: bucket is {self.bucket}, but must be an even number from 2 to {1 << 20}")
+
+    @property
+    def _levels(self) -> int:
+        return 127 if self.bits == 8 else 7
+
+    def layout(self, layout: Layout) -> Layout:
+        """Codes and scales of all floats, one after the other; then the whole numbers."""
+        floats = _floats(layout)
+        buckets = -(-floats // self.bucket)
+        whole = [(f"={leaf.name}", leaf.dtype, leaf.shape) for leaf in layout.leaves if not _is_float(leaf.dtype)]
+        codes = (buckets * self.bucket * self.bits) // 8
+        return Layout.of([(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,)), *whole])
+
+    def encode(self, tree: Tree, seed: int) -> Tree:
+        """Quantise; the rounding of each number is drawn from `seed`."""
+        layout = self.layout(tree.layout)
+        buffer = np.zeros(layout.nbytes, np.uint8)
+        out = Tree(layout, buffer)
+        rng = np.random.Generator(np.random.Philox(seed))
+        values = np.zeros(layout.index[SCALES].elements * self.bucket, np.float32)
+        for segment, place in _segments(tree.layout):
+            for block in segment.blocks():
+                first = place + block.first - segment.first
+                wide = to_float(tree.block(block.start, block.stop), block.dtype, np.float32)
+                values[first : first + wide.size] = wide
+        codes, scales = _part(out, CODES), _part(out, SCALES).view("<f4")
+        step = self.bucket * BUCKETS_AT_ONCE
+        for start in range(0, values.size, step):
+            rows = values[start : start + step].reshape(-1, self.bucket)
+            bucket = start // self.bucket
+            where = slice(start * self.bits // 8, (start + rows.size) * self.bits // 8)
+            scales[bucket : bucket + len(rows)], codes[where] = self._encode_rows(rows, rng)
+        for inner, outer in _whole(tree.layout, layout):
+            buffer[outer.start : outer.stop] = tree.block(inner.start, inner.stop)
+        return out
+
+    def _encode_rows(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Bytes]:
+        scales = np.abs(rows).max(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = rows * np.where(scales > 0, self._levels / scales, 0.0)[:, None].astype(np.float32)
+        levels = np.nan_to_num(levels, nan=0.0, posinf=0.0, neginf=0.0)
+        drawn = np.floor(levels + rng.random(rows.shape, np.float32))
+        whole = np.clip(drawn, -self._levels, self._levels).astype(np.int8).reshape(-1)
+        if self.bits == 8:
+            return scales, whole.view(np.uint8)
+        nibbles = (whole + 8).view(np.uint8)
+        return scales, nibbles[0::2] | (nibbles[1::2] << 4)
+
+    def decode(self, tree: Tree, layout: Layout) -> Tree:
+        """Every number as a multiple of its bucket's scale."""
+        out = np.zeros(layout.nbytes, np.uint8)
+        codes, scales = _part(tree, CODES), _part(tree, SCALES).view("<f4")
+        values = np.empty(scales.size * self.bucket, np.float32)
+        step = self.bucket * BUCKETS_AT_ONCE
+        for start in range(0, values.size, step):
+            bucket = start // self.bucket
+            stop = min(start + step, values.size)
+            levels = self._levels_of(codes[start * self.bits // 8 : stop * self.bits // 8]).reshape(-1, self.bucket)
+            with np.errstate(over="ignore", invalid="ignore"):  # what a sender makes up is measured afterwards
+                unit = scales[bucket : bucket + len(levels)] / np.float32(self._levels)
+                values[start:stop] = (levels * unit[:, None]).reshape(-1)
+        for segment, place in _segments(layout):
+            for block in segment.blocks():
+                first = place + block.first - segment.first
+                count = (block.stop - block.start) // block.itemsize
+                from_float(values[first : first + count], block.dtype, out[block.start : block.stop])
+        for inner, outer in _whole(layout, tree.layout):
+            out[inner.start : inner.stop] = tree.block(outer.start, outer.stop)
+        return Tree(layout, out)
+
+    def _levels_of(self, codes: Bytes) -> Floats:
+        if self.bits == 8:
+            return codes.view(np.int8).astype(np.float32)
+        nibbles = np.empty(codes.size * 2, np.uint8)
+        nibbles[0::2], nibbles[1::2] = codes & 15, codes >> 4
+        return nibbles.astype(np.float32) - 8
+
+
+def _is_float(dtype: str) -> bool:
+    return Segment(dtype, 0, 0, 0).is_float
+
+
+def _floats(layout: Layout) -> int:
+    return sum(leaf.elements for leaf in layout.leaves if _is_float(leaf.dtype))
+
+
+def _segments(layout: Layout) -> list[tuple[Segment, int]]:
+    """Each run of floats, and how many floats come before it."""
+    found, place = [], 0
+    for segment in layout.segments:
+        if segment.is_float:
+            found.append((segment, place))
+            place += (segment.stop - segment.start) // segment.itemsize
+    return found
+
+
+def _part(tree: Tree, name: str) -> Bytes:
+    leaf = tree.layout.index[name]
+    return tree.block(leaf.start, leaf.stop)
+
+
+def _whole(layout: Layout, packed: Layout) -> list[tuple[Leaf, Leaf]]:
+    """Each tensor of whole numbers: its place in a tree, and in the packed form."""
+    return [(leaf, packed.index[f"={leaf.name}"]) for leaf in layout.leaves if not _is_float(leaf.dtype)]

@@ -1,0 +1,63 @@
+"""What the types of a message cannot say: the ranges, lengths and alphabets of what a head may carry."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shoal.core.errors import InvalidPayload
+from shoal.core.message import Metrics, Order, Report, Status
+
+METRICS_MAX = 64
+WEIGHT_MAX = 1e15
+COUNT_MAX = 2**53
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+"""Names of nodes and jobs: they stand in addresses, files and logs."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_METRIC = re.compile(r"[a-z0-9_]+(?:[./-][a-z0-9_]+){0,7}")
+
+
+def check(found: Any) -> None:
+    """What types cannot say: ranges, lengths and alphabets."""
+    node = getattr(found, "node", None)
+    if node is not None and not NAME.fullmatch(node):
+        raise InvalidPayload(f"{node[:70]!r} is no name of a node", code="head.name")
+    for ref in (getattr(found, "body", None), getattr(found, "base", None)):
+        if ref is not None and not (_DIGEST.fullmatch(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
+            raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
+    whole = (getattr(found, name, 0) for name in ("version", "seed", "rev", "until", "check"))
+    for number in (*_order_of(found), *whole):
+        if not 0 <= number < 2**63:
+            raise InvalidPayload(f"{number} is out of range", code="head.range")
+    if isinstance(found, Report):
+        _check_report(found)
+    if isinstance(found, Status):
+        _check_names(found.values)
+    if isinstance(found, Order):
+        _check_names(found.numbers)
+
+
+def _order_of(found: Any) -> tuple[int, ...]:
+    for field in ("order", "id", "after"):
+        value = getattr(found, field, None)
+        if isinstance(value, tuple):
+            return value
+    return ()
+
+
+def _check_report(report: Report) -> None:
+    if not 0 <= report.weight <= WEIGHT_MAX:
+        raise InvalidPayload(f"a weight of {report.weight}; 0 to {WEIGHT_MAX:g}", code="head.weight")
+    _check_names(report.metrics)
+    examples = report.metrics.get("eval/examples", 1.0)
+    if not 0 <= examples <= WEIGHT_MAX:
+        raise InvalidPayload(f"eval/examples is {examples}", code="head.metrics")
+
+
+def _check_names(metrics: Metrics) -> None:
+    if len(metrics) > METRICS_MAX:
+        raise InvalidPayload(f"{len(metrics)} metrics; at most {METRICS_MAX}", code="head.metrics")
+    for name in metrics:
+        if len(name) > 64 or not _METRIC.fullmatch(name):
+            raise InvalidPayload(f"{name[:70]!r} is no name of a metric", code="head.metrics")

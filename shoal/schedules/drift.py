@@ -1,0 +1,198 @@
+"""Dynamic averaging: the coordinator's side. Nobody is asked while all models are close together.
+
+Kamp et al., ECML-PKDD 2018, Algorithm 1. A node whose local condition is violated reports; the set B of reports is then
+
+    balanced    grown until ||mean(B) - r||^2 <= Delta; B gets its mean, nobody else hears of it, r stays
+    completed   when that fails, or too many violations came since the last time: all are asked, all get the mean, and
+                it is the new reference r
+
+The same schedule serves methods that estimate the variance of all models from small statuses (Theologitis et al., EDBT
+2025): when `View.estimate` is above the threshold, all are asked.
+
+How B grows: "all" asks everybody at once (plain sigma_Delta); "double" asks as many again as have reported; "hedged" is
+"double" with Algorithm 1's counter, which completes after as many violations as there are nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar, Literal
+
+from shoal.core.errors import InvalidJob
+from shoal.core.message import Metrics
+from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, View, Wait, Warn
+
+WINDOW_CHECKS = 8
+"""delta = "auto": checks of the first window, after which all report, and which sets the threshold."""
+
+STREAK_MAX = 5
+"""Balancings in a row that one and the same node may cause alone before it has to pause."""
+
+PAUSE_S_MAX = 300.0
+
+STEP_MAX = 2.0
+"""The greatest factor by which a byte budget changes the threshold at once."""
+
+
+@dataclass(frozen=True)
+class Drift(Schedule):
+    """Speak only when models have drifted apart."""
+
+    name: ClassVar[str] = "drift"
+    title: ClassVar[str] = "Dynamic averaging"
+    versions: ClassVar[int] = 1_000_000
+    anchored: ClassVar[bool] = True
+
+    delta: float | Literal["auto"] = "auto"
+    """The threshold: Delta on ||w - r||^2, or Theta on the variance; "auto": measured in a first window."""
+    relative: bool = False
+    """Whether delta is a share of ||r||^2."""
+    bytes_per_hour: float = 0.0
+    """Adapt the threshold so that bodies take about so many bytes per hour, both directions; 0: leave it."""
+    balancing: Literal["all", "double", "hedged"] = "all"
+    """How the set of reports grows after a violation."""
+    in_step: bool = False
+    """Let all nodes make each check together, as in the paper; costs a small message per node and check."""
+    deadline_s: float = 60.0
+    """Seconds to wait for those who were asked in a balancing."""
+    min_nodes: int = 1
+    """Nodes that must have joined before training begins."""
+
+    def __post_init__(self) -> None:
+        if self.delta != "auto" and not 0 < self.delta < float("inf"):
+            raise InvalidJob(f"drift: delta is {self.delta}, but must be above 0", hint='"auto" measures it')
+        if self.relative and self.delta == "auto":
+            raise InvalidJob('drift: relative needs a number for delta, not "auto"', hint="0.01 is 1 % of ||r||^2")
+        if not 0 <= self.bytes_per_hour < float("inf"):
+            raise InvalidJob(f"drift: bytes_per_hour is {self.bytes_per_hour}")
+        if not 0 < self.deadline_s < float("inf") or self.min_nodes < 1:
+            raise InvalidJob("drift: deadline_s must be above 0, min_nodes at least 1")
+
+    @property
+    def ahead(self) -> int:
+        """One check at a time in step, any number else."""
+        return 1 if self.in_step else 0
+
+    def admits(self, staleness: int) -> bool:
+        """A report counts as long as its order stands: orders are withdrawn when the reference changes."""
+        return True
+
+    # Decisions
+
+    def decide(self, view: View) -> list[Decision]:
+        """Greet newcomers, then balance, complete, or wait."""
+        if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
+            return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
+        resting = {node: view.numbers[f"rest.{node}"] for node in view.members if f"rest.{node}" in view.numbers}
+        resting = {node: until for node, until in resting.items() if until > view.now}
+        fresh = tuple(node for node in view.idle if node not in view.reports and node not in resting)
+        if fresh:
+            return [Ask(fresh, "train", f"{_count(fresh)} from version {view.version}: {_names(fresh)}")]
+        crowd = [node for node in view.members if node not in resting]
+        wake = min(resting.values(), default=None)
+        if set(crowd) - set(view.busy) and set(crowd) <= view.finished & set(view.reports):
+            return [Close(f"all {len(crowd)} nodes have trained enough", rebase=True, last=True)]
+        return self._go_on(view, wake)
+
+    def _go_on(self, view: View, wake: float | None) -> list[Decision]:
+        violators = [node for node in view.reports if node not in view.recalled and node not in view.finished]
+        if view.recalled or violators or (view.left <= 1 and view.reports):
+            return self._balance(view, violators)
+        if self.in_step and set(view.busy) - view.waiting:
+            return [Wait("not all have made their check", wake)]
+        if view.left < 1 and view.busy:
+            return [Recall(tuple(sorted(view.busy)), "all are asked for the last version")]
+        estimate = view.estimate()
+        if estimate is not None and estimate > view.numbers.get("delta", 0.0):
+            why = f"variance of about {estimate:.4g} > {view.numbers.get('delta', 0.0):.4g}: all are asked"
+            return [Recall(tuple(sorted(view.busy)), why)]
+        if self.in_step and view.waiting:
+            return [Advance()]
+        return [Wait("all quiet", wake)]
+
+    def _balance(self, view: View, violators: list[str]) -> list[Decision]:
+        if self.in_step and not view.recalled and set(view.busy) - view.waiting:
+            return [Wait("not all have made their check")]
+        pending = sorted(view.recalled & set(view.busy))
+        until = (view.recalled_at or view.now) + self.deadline_s
+        if pending and view.now < until:
+            return [Wait(f"{len(pending)} were asked and have not answered", until)]
+        rest = sorted(set(view.busy) - view.recalled)
+        late = f", {len(pending)} too late" if pending else ""
+        if not rest:
+            close = Close(f"full synchronisation of {len(view.reports)}{late}", view.reports, rebase=True)
+            return [close, *_warnings(view, violators)]
+        why = f"{_count(violators)} drifted ({_names(violators)})"
+        if self._must_complete(view, violators):
+            return [Recall(tuple(rest), f"{why}: all are asked")]
+        delta = view.numbers["delta"]
+        gap = view.gap()
+        if gap <= delta:
+            done = f"{len(view.reports)} of {len(view.members)} balanced: {gap:.4g} <= {delta:.4g}{late}"
+            close = Close(done, view.reports, keep=True)
+            return [close, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
+        more = view.pick(rest, len(view.reports) if 2 * len(view.reports) < len(view.members) else len(rest))
+        return [Recall(more, f"{why}: mean at {gap:.4g} > {delta:.4g}, {len(more)} more are asked")]
+
+    def _must_complete(self, view: View, violators: list[str]) -> bool:
+        """Whether nothing less than everybody will do."""
+        if self.balancing == "all" or "delta" not in view.numbers or view.left <= 1:
+            return True
+        return self.balancing == "hedged" and view.numbers.get("violations", 0.0) + len(violators) >= len(view.members)
+
+    # What it keeps
+
+    def numbers(self, view: View, close: Close | None) -> Metrics:
+        """The threshold, the violations since the last full synchronisation, and who has to rest."""
+        violators = [node for node in view.reports if node not in view.recalled and node not in view.finished]
+        kept = {} if close is None or close.rebase else {"violations": view.numbers.get("violations", 0.0)}
+        if kept:
+            kept["violations"] += len(violators)
+        return self._threshold(view, close) | kept | _streaks(view, violators, close)
+
+    def _threshold(self, view: View, close: Close | None) -> Metrics:
+        if self.relative:
+            assert self.delta != "auto"
+            return {"delta": self.delta * max(view.size(), 1e-12)}
+        if self.delta == "auto" and (close is None or "delta" not in view.numbers):
+            if close is None or not view.norms:
+                return {"window": float(WINDOW_CHECKS)}
+            return {"delta": max(median(norm * norm for norm in view.norms.values()), 1e-12)}
+        delta = self.delta if close is None or "delta" not in view.numbers else view.numbers["delta"]
+        assert delta != "auto"
+        if close is not None and self.bytes_per_hour and view.opened is not None:
+            rate = view.nbytes * 3600.0 / max(view.now - view.opened, 1e-3)
+            delta *= min(max((rate / self.bytes_per_hour) ** 0.5, 1 / STEP_MAX), STEP_MAX)
+        return {"delta": delta}
+
+
+def _warnings(view: View, violators: list[str]) -> list[Decision]:
+    """Name a node that will have to rest after this."""
+    new = _streaks(view, violators, Close("")).keys() - view.numbers.keys()
+    why = f"alone has caused {STREAK_MAX} balancings or more in a row: it is left out for a while"
+    nodes = sorted(name.removeprefix("rest.") for name in new if name.startswith("rest."))
+    return [Warn(node, f"{node} {why}") for node in nodes]
+
+
+def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
+    """Balancings in a row that one node alone has caused; beyond the limit it has to rest, twice as long each time."""
+    if close is None:
+        return {}
+    kept = {name: value for name, value in view.numbers.items() if name.startswith("rest.") and value > view.now}
+    if len(violators) != 1 or len(view.members) < 2:
+        return kept
+    name = f"streak.{violators[0]}"
+    streak = view.numbers.get(name, 0.0) + 1
+    if streak >= STREAK_MAX and view.opened is not None:
+        pause_s = min((view.now - view.opened) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
+        kept[f"rest.{violators[0]}"] = view.now + pause_s
+    return kept | {name: streak}
+
+
+def _count(nodes: list[str] | tuple[str, ...]) -> str:
+    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+
+
+def _names(nodes: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(nodes[:3]) + (", …" if len(nodes) > 3 else "")
