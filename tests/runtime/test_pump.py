@@ -70,6 +70,9 @@ class World:
     def memory(self, ref: Ref) -> None:
         self._say("memory", f"memory {ref.digest[0]}")
 
+    def perform(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
+        return self.do(order, slots, memory, watch)  # looked up late: tests replace it
+
     def do(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
         self.log.append(f"begin {order.id[1]}")
         self.started.set()
@@ -92,9 +95,7 @@ def pumped(scenario: Callable[[World, Pump], Awaitable[None]], world: World | No
     async def main() -> None:
         worker = more.pop("worker", None) or Worker("a", beat_s=more.pop("worker_beat_s", 100.0))
         lane = Lane("lane")
-        ports = Ports(
-            found, found, begins(lambda *given: found.do(*given)), lane, time.monotonic, Backoff(0.001, 0.002), **more
-        )
+        ports = Ports(found, found, begins(found.perform), lane, time.monotonic, Backoff(0.001, 0.002), **more)
         pump = Pump("j", worker, ports)
         running = asyncio.create_task(pump.run())
         acting = asyncio.create_task(scenario(found, pump))
