@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse
 
 import dashboard
@@ -50,7 +51,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
         title="shoal coordinator",
         version=__version__,
         description=DESCRIPTION,
-        responses={"default": {"model": problems.Problem, "description": "What went wrong, and what to do"}},
+        responses=problems.EVERYWHERE,
     )
     app.state.coordinator = coordinator
     problems.install(app)
@@ -67,10 +68,12 @@ def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
     if assets is not None:
         app.mount("/assets", StaticFiles(directory=assets / "assets"), name="assets")
 
-    @app.api_route("/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
+    @app.api_route(problems.PAGE, methods=["GET", "HEAD"], include_in_schema=False)
     async def page(path: str, request: Request) -> Response:
         label(request, kind="dashboard")
         if path.startswith("api/"):
+            if problems.allowed(request):  # else this route hides from the router that it is only the method
+                raise HTTPException(405)
             raise Refused(f"no such path: /{path}", code="path.unknown", hint="see /docs")
         if assets is None:
             return HTMLResponse(NO_DASHBOARD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -11,10 +12,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed
 
 MEDIA_TYPE = "application/problem+json"
+_SCHEMA = {"$ref": "#/components/schemas/Problem"}
+_SAYS = "What went wrong, and what to do"
 
 
 class Problem(BaseModel):
@@ -28,6 +32,14 @@ class Problem(BaseModel):
     hint: str = Field("", examples=["the training diverged: lower the learning rate, or clip"])
     instance: str = Field("", examples=["/api/v1/jobs/digits/reports"])
 
+
+def errors(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses`: the problems that it may answer with, beside those of `EVERYWHERE`."""
+    return {status: {"model": Problem, "description": _SAYS} for status in statuses}
+
+
+EVERYWHERE = errors(400, 411, 413, 415, 422, "5XX")
+"""What the guard, the checks of parameters and bodies, and the disk may answer to any request."""
 
 _STATUS: dict[str, int] = {
     "auth.missing": 401,
@@ -68,6 +80,9 @@ _HINTS = (
     ("", "see /docs"),
 )
 """What to do about an error that does not say it, by the beginning of its code."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
+PAGE = "/{path:path}"
+"""The route that answers every path with the dashboard's page."""
 RETRY_AFTER_S = {503: 2, 507: 10}
 
 
@@ -86,6 +101,13 @@ def problem(status: int, detail: str, code: str, hint: str = "", instance: str =
     return Response(body.model_dump_json(), status, headers, MEDIA_TYPE)
 
 
+def allowed(request: Request) -> list[str]:
+    """The methods that the API answers at that path; none where there is only the dashboard's page."""
+    routes = [route for route in request.app.routes if getattr(route, "path", "") != PAGE]
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    return [name for name, scope in scopes.items() if any(r.matches(scope)[0] is Match.FULL for r in routes)]
+
+
 def install(app: FastAPI) -> None:
     """Turn every exception that a route may raise into a problem."""
 
@@ -97,7 +119,10 @@ def install(app: FastAPI) -> None:
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = {404: "path.unknown", 405: "method.unknown"}.get(error.status_code, f"http.{error.status_code}")
-        return problem(error.status_code, str(error.detail), code, "see /docs", request.url.path)
+        answer = problem(error.status_code, str(error.detail), code, "see /docs", request.url.path)
+        if error.status_code == 405:  # the router names the methods of the first route alone
+            answer.headers["allow"] = ", ".join(allowed(request)) or (error.headers or {}).get("allow", "")
+        return answer
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -109,10 +134,25 @@ def install(app: FastAPI) -> None:
         text = f"the coordinator has met a bug: {type(error).__name__}"
         return problem(500, text, "internal", "look at the coordinator's log", request.url.path)
 
+    app.openapi = partial(_document, app)  # type: ignore[method-assign]
     app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(ShoalError, shoal_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, invalid)
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with each problem as a reference to one description of them all.
+
+    FastAPI writes it out for each route and status, and gives it the media type of the route's own answer.
+    """
+    found = FastAPI.openapi(app)
+    found["components"]["responses"] = {"Problem": {"description": _SAYS, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}}
+    for operation in [operation for path in found["paths"].values() for operation in path.values()]:
+        for status, answer in operation["responses"].items():
+            if any(content.get("schema") == _SCHEMA for content in answer.get("content", {}).values()):
+                operation["responses"][status] = {"$ref": "#/components/responses/Problem"}
+    return found
 
 
 def raw(status: int, detail: str, code: str, hint: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, overload
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -21,6 +21,10 @@ DEPTH_MAX = 32
 JobState = Literal["waiting", "running", "paused", "evaluating", "done", "stopped", "failed"]
 
 
+@overload
+def iso(seconds: float) -> str: ...
+@overload
+def iso(seconds: float | None) -> str | None: ...
 def iso(seconds: float | None) -> str | None:
     """Seconds since 1970 as ISO 8601."""
     if seconds is None:

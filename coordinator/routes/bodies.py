@@ -13,13 +13,14 @@ from starlette.requests import ClientDisconnect
 from coordinator import views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
 from coordinator.driver import Driver
+from coordinator.problems import errors
 from coordinator.tables import versions
 from coordinator.uploads import Uploads
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
 from shoal.core.message import Order, Ref
 from shoal.runtime.store import FileBodies, FileSource
 
-router = APIRouter()
+router = APIRouter(responses=errors(401, 403))
 
 PIECE_BYTES = 512 * 1024
 """Read and sent at once: large enough to be fast, small enough for a thousand downloads."""
@@ -27,13 +28,25 @@ PIECE_BYTES = 512 * 1024
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in hexadecimal")]
 VersionNumber = Annotated[int, Path(ge=0, lt=2**63, description="0: the initial model")]
 SAFETENSORS = "application/vnd.safetensors"
+UPLOADED: dict[int | str, dict[str, Any]] = {
+    201: {"model": views.Body, "description": "It is here now"},
+    **errors(409, 416),
+}
+HERE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "It is here"},
+    404: {
+        "description": "It is not; of an upload that broke off, so many bytes are",
+        "headers": {"upload-offset": {"schema": {"type": "integer", "minimum": 0}}},
+    },
+}
 UPLOAD: dict[str, Any] = {
     "requestBody": {"required": True, "content": {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}}
 }
 DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "A safetensors file", "content": {SAFETENSORS: {}}},
-    206: {"description": "A part of it"},
+    206: {"description": "A part of it", "content": {SAFETENSORS: {}}},
     304: {"description": "You have it"},
+    **errors(404, 410, 416),
 }
 
 
@@ -118,7 +131,7 @@ def _extent(request: Request) -> tuple[int, int]:
     return int(found[1]), int(found[3])
 
 
-@router.put("/jobs/{job}/bodies/{digest}", tags=["node"], responses={201: {"model": views.Body}}, openapi_extra=UPLOAD)
+@router.put("/jobs/{job}/bodies/{digest}", tags=["node"], responses=UPLOADED | errors(404, 426), openapi_extra=UPLOAD)
 async def upload(
     job: str, digest: Digest, request: Request, response: Response, node: Node, coordinator: Coord
 ) -> views.Body:
@@ -148,7 +161,7 @@ async def upload(
     return views.Body(digest=digest, bytes=total)
 
 
-@router.head("/jobs/{job}/bodies/{digest}", tags=["node"], response_class=Response)
+@router.head("/jobs/{job}/bodies/{digest}", tags=["node"], responses=HERE | errors(409, 426), response_class=Response)
 async def uploaded(job: str, digest: Digest, request: Request, node: Node, coordinator: Coord) -> Response:
     """Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is."""
     label(request, job, coordinator.driver(job).hub.version, node, "body")
@@ -160,7 +173,7 @@ async def uploaded(job: str, digest: Digest, request: Request, node: Node, coord
     return Response(status_code=404, headers={"upload-offset": str(offset)})
 
 
-@router.get("/jobs/{job}/bodies/{digest}", tags=["node"], responses=DOWNLOAD, response_class=Response)
+@router.get("/jobs/{job}/bodies/{digest}", tags=["node"], responses=DOWNLOAD | errors(409), response_class=Response)
 async def download(job: str, digest: Digest, request: Request, coordinator: Coord) -> Response:
     """A body. Nodes get what their order names; people who may read get models. Nobody gets another node's update."""
     driver, bodies = coordinator.record(job).driver, coordinator.bodies_of(job)
@@ -205,7 +218,7 @@ async def model(job: str, number: VersionNumber, request: Request, _: Reader, co
     return _file(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
 
 
-@router.put("/bodies/{digest}", tags=["jobs"], responses={201: {"model": views.Body}}, openapi_extra=UPLOAD)
+@router.put("/bodies/{digest}", tags=["jobs"], responses=UPLOADED, openapi_extra=UPLOAD)
 async def upload_model(
     digest: Digest, request: Request, response: Response, _: Operator, coordinator: Coord
 ) -> views.Body:

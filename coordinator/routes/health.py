@@ -11,10 +11,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from coordinator import describe
 from coordinator.access import Coord, Reader, coordinator_of, label
-from coordinator.problems import problem
+from coordinator.problems import errors, problem
 from coordinator.service import Coordinator
 
 router = APIRouter(tags=["health"])
+METRICS = CONTENT_TYPE_LATEST.partition(";")[0]
 
 
 @router.get("/healthz")
@@ -24,7 +25,7 @@ async def healthz(request: Request) -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", responses={503: {"description": "Not ready: why"}})
+@router.get("/readyz", responses=errors(503))
 async def readyz(request: Request) -> Response:
     """Every job is restored, and the last write of each succeeded."""
     label(request, kind="health")
@@ -64,7 +65,7 @@ class _Collector:
         yield wire
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=Response, responses={200: {"content": {METRICS: {}}}, **errors(401, 403)})
 async def metrics(request: Request, _: Reader, coordinator: Coord) -> Response:
     """Prometheus metrics."""
     label(request, kind="health")

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from coordinator import describe, views
 from coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
+from coordinator.problems import errors
 from coordinator.service import Coordinator
 from coordinator.tables import feed, traffic
 from coordinator.views import iso
@@ -18,7 +19,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.message import Pause, Ref, Resume, Stop
 from shoal.spec import job_schema, parse_job
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], responses=errors(401, 403, 404))
 
 Limit = Annotated[int, Query(ge=1, le=5000)]
 After = Annotated[int, Query(ge=-1, lt=2**63, description="only what is newer than this")]
@@ -36,7 +37,7 @@ async def jobs(request: Request, _: Reader, coordinator: Coord) -> views.Jobs:
     return views.Jobs(jobs=[await describe.job(coordinator, record) for record in records])
 
 
-@router.post("/jobs", status_code=201)
+@router.post("/jobs", status_code=201, responses=errors(409))
 async def create(body: views.NewJob, response: Response, _: Operator, coordinator: Coord) -> views.Job:
     """Begin a job. Its file is checked first; nothing is kept of one that is wrong."""
     spec = parse_job(body.spec)
@@ -65,21 +66,21 @@ async def job(job: str, request: Request, coordinator: Coord, _: ReaderOrNode) -
     return await _job(coordinator, job)
 
 
-@router.post("/jobs/{job}/pause")
+@router.post("/jobs/{job}/pause", responses=errors(409))
 async def pause(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """Ask nothing new until it is resumed; reports that come still count."""
     await coordinator.driver(job).tell(Pause(f"paused: {body.why}" if body.why else "paused by an operator"))
     return await _job(coordinator, job)
 
 
-@router.post("/jobs/{job}/resume")
+@router.post("/jobs/{job}/resume", responses=errors(409))
 async def resume(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """Go on after a pause."""
     await coordinator.driver(job).tell(Resume(f"resumed: {body.why}" if body.why else "resumed by an operator"))
     return await _job(coordinator, job)
 
 
-@router.post("/jobs/{job}/stop")
+@router.post("/jobs/{job}/stop", responses=errors(409))
 async def stop(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """End a job, now or when the round in hand has closed."""
     await coordinator.driver(job).tell(
@@ -114,7 +115,7 @@ async def notes(
     query = select(feed).where(feed.c.job == job, feed.c.topic == "note", feed.c.id > after)
     async with coordinator.database.reader.connect() as connection:
         rows = (await connection.execute(query.order_by(feed.c.id.desc()).limit(limit))).all()
-    return views.Notes(notes=[views.Note(id=row.id, at=iso(row.at) or "", **row.data) for row in reversed(rows)])
+    return views.Notes(notes=[views.Note(id=row.id, at=iso(row.at), **row.data) for row in reversed(rows)])
 
 
 @router.get("/jobs/{job}/nodes")

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Request, Response
 
 from coordinator import auth, describe, views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
+from coordinator.problems import errors
 from coordinator.views import iso
 from shoal import __version__
 from shoal.core.errors import NotAllowed
@@ -21,7 +22,7 @@ WRONG_TOKEN_S = 0.5
 """Pause before a wrong token is answered, so that guessing is slow as well as hopeless."""
 
 
-@router.post("/enrol", status_code=201, tags=["node"])
+@router.post("/enrol", status_code=201, tags=["node"], responses=errors(401, 409, 426))
 async def enrol(
     body: views.Enrolment,
     request: Request,
@@ -42,7 +43,7 @@ async def enrol(
     return views.Enrolled(credential=credential, name=body.name, protocol=protocol)
 
 
-@router.post("/hello", tags=["node"])
+@router.post("/hello", tags=["node"], responses=errors(401, 403, 426))
 async def hello(body: views.Hello, request: Request, node: Node, coordinator: Coord) -> views.Welcome:
     """The node's process has started."""
     protocol = negotiate(body.protocols)
@@ -58,20 +59,20 @@ async def hello(body: views.Hello, request: Request, node: Node, coordinator: Co
     )
 
 
-@router.get("/nodes", tags=["nodes"])
+@router.get("/nodes", tags=["nodes"], responses=errors(401, 403))
 async def nodes(request: Request, _: Reader, coordinator: Coord) -> views.Nodes:
     """All nodes."""
     label(request, kind="dashboard")
     return views.Nodes(nodes=describe.nodes(coordinator))
 
 
-@router.delete("/nodes/{node}", status_code=204, tags=["nodes"])
+@router.delete("/nodes/{node}", status_code=204, tags=["nodes"], responses=errors(401, 403, 404))
 async def remove(node: str, _: Operator, coordinator: Coord) -> None:
     """Revoke a node's credential, from its next request on."""
     await coordinator.revoke(node)
 
 
-@router.post("/tokens", status_code=201, tags=["nodes"])
+@router.post("/tokens", status_code=201, tags=["nodes"], responses=errors(401, 403))
 async def token(body: views.NewToken, _: Operator, coordinator: Coord) -> views.Token:
     """A new token: one that enrols nodes, or one with which people sign in."""
     secret = auth.new_secret("token" if body.role == "node" else body.role)
@@ -84,7 +85,7 @@ async def token(body: views.NewToken, _: Operator, coordinator: Coord) -> views.
     return views.Token(token=secret, expires_at=iso(expires_at))
 
 
-@router.post("/session", status_code=204, tags=["session"])
+@router.post("/session", status_code=204, tags=["session"], responses=errors(401))
 async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> Response:
     """Exchange a token for a cookie that scripts cannot read."""
     who = coordinator.directory.find(body.token.strip())
@@ -104,7 +105,7 @@ async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> R
     return response
 
 
-@router.get("/session", tags=["session"])
+@router.get("/session", tags=["session"], responses=errors(401))
 async def session(request: Request) -> views.Session:
     """Who the browser is signed in as; null: nobody (who may read all the same, where reading is open)."""
     label(request, kind="dashboard")
@@ -114,7 +115,7 @@ async def session(request: Request) -> views.Session:
     return views.Session(role=None)
 
 
-@router.delete("/session", status_code=204, tags=["session"])
+@router.delete("/session", status_code=204, tags=["session"], responses=errors(401, 403))
 async def sign_out(request: Request, coordinator: Coord) -> Response:
     """Forget the session."""
     secret = request.cookies.get(auth.COOKIE, "")

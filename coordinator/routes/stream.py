@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -12,13 +12,25 @@ from sqlalchemy import select
 
 from coordinator import describe
 from coordinator.access import Coord, Reader, label
+from coordinator.news import (
+    Event,
+    Greeting,
+    HelloEvent,
+    JobEvent,
+    JobNews,
+    Nothing,
+    PingEvent,
+    StreamEvent,
+    VersionEvent,
+    VersionNews,
+)
+from coordinator.problems import errors
 from coordinator.service import Coordinator
 from coordinator.stream import Item
 from coordinator.tables import feed
 from coordinator.tables import versions as table
 from coordinator.views import iso
 from shoal import __version__
-from shoal.core.errors import Refused
 
 router = APIRouter(tags=["stream"])
 
@@ -31,7 +43,9 @@ def _known(coordinator: Coord, job: Annotated[str | None, Query(description="onl
     return coordinator.record(job).spec.name if job is not None else None
 
 
-@router.get("/stream", response_class=EventSourceResponse)
+@router.get(
+    "/stream", response_class=EventSourceResponse, responses={200: {"model": StreamEvent}, **errors(401, 403, 404)}
+)
 async def stream(
     request: Request,
     _: Reader,
@@ -44,20 +58,28 @@ async def stream(
     label(request, kind="dashboard")  # who watches a job is none of its costs
     reader = coordinator.broadcast.open(job)
     try:
-        hello = {"server_time": iso(time.time()), "version": __version__, "boot": iso(coordinator.started_at)}
-        yield ServerSentEvent(data=hello, event="hello", retry=RETRY_MS)
+        yield _sent(HelloEvent(data=_greeting(coordinator)), retry=RETRY_MS)
         seen = last_event_id or 0
         if last_event_id is not None:
             async for item in _missed(coordinator, job, last_event_id):
                 seen = item.id or seen
-                yield await _event(coordinator, item)
+                yield _sent(await _event(coordinator, item), item.id)
         async for live in reader.items():
             if live is None:
-                yield ServerSentEvent(data={}, event="ping")  # scripts do not see comments
+                yield _sent(PingEvent(data=Nothing()))  # scripts do not see comments
             elif live.id is None or live.id > seen:
-                yield await _event(coordinator, live)
+                yield _sent(await _event(coordinator, live), live.id)
     finally:
         coordinator.broadcast.close(reader)
+
+
+def _greeting(coordinator: Coordinator) -> Greeting:
+    return Greeting(server_time=iso(time.time()), version=__version__, boot=iso(coordinator.started_at))
+
+
+def _sent(event: Event, number: int | None = None, retry: int | None = None) -> ServerSentEvent:
+    text = event.data.model_dump_json()
+    return ServerSentEvent(raw_data=text, event=event.event, id=None if number is None else str(number), retry=retry)
 
 
 async def _missed(coordinator: Coordinator, job: str | None, after: int) -> AsyncIterable[Item]:
@@ -75,34 +97,26 @@ async def _missed(coordinator: Coordinator, job: str | None, after: int) -> Asyn
         after = rows[-1].id
 
 
-async def _event(coordinator: Coordinator, item: Item) -> ServerSentEvent:
-    data = await _data(coordinator, item)
-    number = None if item.id is None else str(item.id)
-    return ServerSentEvent(data=data, event=item.topic, id=number)
-
-
-async def _data(coordinator: Coordinator, item: Item) -> dict[str, Any]:
+async def _event(coordinator: Coordinator, item: Item) -> Event:
     """The item as browsers want it."""
-    if item.topic == "job":
-        return {
-            "job": item.job,
-            **(await describe.job(coordinator, coordinator.record(item.job))).model_dump(mode="json"),
-        }
-    if item.topic == "version":
-        return {"job": item.job, **await _version(coordinator, item.job, item.data["number"])}
+    match item.topic:
+        case "job":
+            job = await describe.job(coordinator, coordinator.record(item.job))
+            return JobEvent(data=JobNews(job=item.job, **dict(job)))
+        case "version":
+            return VersionEvent(data=await _version(coordinator, item.job, item.data["number"]))
     data = {"job": item.job, **item.data}
     if "at" in data:
         data["at"] = iso(data["at"])
-    return data | ({"id": item.id} if item.topic == "note" else {})
+    if item.topic == "note":
+        data["id"] = item.id
+    return StreamEvent.model_validate({"event": item.topic, "data": data}).root
 
 
-async def _version(coordinator: Coordinator, job: str, number: int) -> dict[str, Any]:
+async def _version(coordinator: Coordinator, job: str, number: int) -> VersionNews:
     first = select(table.c.closed).where(table.c.job == job).order_by(table.c.number).limit(1)
     async with coordinator.database.reader.connect() as connection:
         start = (await connection.execute(first)).scalar() or 0.0
-    try:
-        row = await coordinator.version_row(job, number)
-    except Refused:
-        return {"number": number}
+    row = await coordinator.version_row(job, number)
     total = describe.spent(coordinator, job, -1, number)
-    return describe.version(coordinator, row, start, total).model_dump(mode="json")
+    return VersionNews(job=job, **dict(describe.version(coordinator, row, start, total)))

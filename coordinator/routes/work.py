@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from coordinator.access import Coord, Node, label, principal_of
 from coordinator.crash import crashpoint
 from coordinator.driver import Driver
+from coordinator.problems import errors
 from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
 from coordinator.views import Beat
@@ -19,7 +20,7 @@ from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Status, Stop
 
-router = APIRouter(tags=["node"])
+router = APIRouter(tags=["node"], responses=errors(401, 403, 426))
 
 FRAME: dict[int | str, dict[str, Any]] = {
     200: {"description": "A frame: head length, JSON head, payload", "content": {wire.MEDIA_TYPE: {}}}
@@ -145,7 +146,7 @@ def _ended(coordinator: Coordinator, job: str) -> bool:
     return driver is None or driver.ended
 
 
-@router.post("/jobs/{job}/reports", responses=FRAME, response_class=Response, openapi_extra=BODY)
+@router.post("/jobs/{job}/reports", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
 async def report(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
     coordinator.presence.heard(node)
@@ -219,7 +220,7 @@ async def _show(coordinator: Coordinator, driver: Driver, node: str, error: Inva
             await driver.remark("refusal", f"{node}: {error.message}", node)
 
 
-@router.post("/jobs/{job}/status", status_code=204, openapi_extra=BODY)
+@router.post("/jobs/{job}/status", status_code=204, responses=errors(404), openapi_extra=BODY)
 async def status(job: str, request: Request, node: Node, coordinator: Coord) -> None:
     """Where the node is in the middle of an order, if its algorithm has something to tell before it reports."""
     coordinator.presence.heard(node)
@@ -233,7 +234,7 @@ async def status(job: str, request: Request, node: Node, coordinator: Coord) -> 
     await driver.tell(replace(frame.message, node=node))
 
 
-@router.post("/jobs/{job}/failures", responses=FRAME, response_class=Response, openapi_extra=BODY)
+@router.post("/jobs/{job}/failures", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
 async def failure(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take note that an order cannot be done; the schedule decides who does it instead."""
     coordinator.presence.heard(node)
@@ -249,7 +250,7 @@ async def failure(job: str, request: Request, node: Node, coordinator: Coord) ->
     return _frame(job, await driver.answer(message, node))
 
 
-@router.post("/beat", status_code=204)
+@router.post("/beat", status_code=204, responses=errors(404))
 async def beat(body: Beat, request: Request, node: Node, coordinator: Coord) -> None:
     """How far the node is with its order."""
     coordinator.presence.heard(node)

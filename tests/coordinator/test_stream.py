@@ -14,6 +14,7 @@ import pytest
 
 import coordinator.routes.stream as routes_stream
 import coordinator.stream as coordinator_stream
+from coordinator.news import StreamEvent
 from coordinator.stream import WAITING_MAX, Broadcast, Item
 from tests.coordinator.node import Node
 from tests.coordinator.raw import connected, head
@@ -95,10 +96,13 @@ def test_what_happens_is_told_as_it_happens(coordinator: Inside, swarm: Swarm) -
         seen: list[Event] = []
         for event in events:
             seen.append(event)
-            names = {one.name for one in seen}
-            if event.name == "job" and event.data["state"] == "done" and {"nodes", "traffic"} <= names:
+            done = [one for one in seen if one.name == "job" and one.data["state"] == "done"]
+            if done and {"nodes", "traffic"} <= {one.name for one in seen}:
                 break
     assert REPLAYED | {"job", "nodes", "traffic"} == {event.name for event in seen}
+    for event in (hello, *seen):
+        typed = StreamEvent.model_validate({"event": event.name, "data": event.data})
+        assert typed.model_dump(mode="json")["data"] == event.data, "the document says all that is sent, and no more"
     assert all((event.id is not None) == (event.name in REPLAYED) for event in seen)
     ids = [event.id for event in seen if event.id is not None]
     assert ids == sorted(set(ids))
@@ -163,8 +167,8 @@ def test_a_browser_that_does_not_read_holds_little_and_catches_up(coordinator: I
 
     async def tell(count: int) -> None:
         for _ in range(count):
-            data = {"at": 0.0, "text": text, "version": next(told)}
-            coordinator.coordinator.broadcast.tell(Item("note", "a", data, None))
+            data = {"at": 0.0, "text": text, "version": 0, "kind": "warning", "node": None}
+            coordinator.coordinator.broadcast.tell(Item("note", "a", data, 1000 + next(told)))
 
     with connected(coordinator.url) as raw:
         raw.sendall(head("GET", "/api/v1/stream"))

@@ -445,7 +445,7 @@ export interface paths {
         };
         /**
          * Session
-         * @description Who the browser is signed in as.
+         * @description Who the browser is signed in as; null: nobody (who may read all the same, where reading is open).
          */
         get: operations["session_api_v1_session_get"];
         put?: never;
@@ -681,6 +681,18 @@ export interface components {
             token: string;
         };
         /**
+         * Greeting
+         * @description The coordinator that has answered. `boot` differs when it was started anew.
+         */
+        Greeting: {
+            /** Boot */
+            boot: string;
+            /** Server Time */
+            server_time: string;
+            /** Version */
+            version: string;
+        };
+        /**
          * Hello
          * @description A node whose process has started.
          */
@@ -696,6 +708,18 @@ export interface components {
              *     ]
              */
             protocols?: number[];
+        };
+        /**
+         * HelloEvent
+         * @description The first of each stream: fetch again what was fetched before, something may have been missed.
+         */
+        HelloEvent: {
+            data: components["schemas"]["Greeting"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "hello";
         };
         /**
          * Job
@@ -718,6 +742,103 @@ export interface components {
             ended_at: string | null;
             /** Eta S */
             eta_s: number | null;
+            /**
+             * Metrics
+             * @description the newest known, of the newest version that was measured
+             */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /**
+             * Mode
+             * @default server
+             * @constant
+             */
+            mode?: "server";
+            model: components["schemas"]["Model"] | null;
+            /**
+             * Name
+             * @example digits
+             */
+            name: string;
+            /** Nodes */
+            nodes: number;
+            /**
+             * Progress
+             * @description 0 to 1
+             */
+            progress: number;
+            /**
+             * Schedule
+             * @example rounds
+             */
+            schedule: string;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Started At */
+            started_at: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
+            /** State Why */
+            state_why: string;
+            /** Title */
+            title: string;
+            /**
+             * Up Bytes
+             * @description from nodes to the coordinator, heads and polls included
+             */
+            up_bytes: number;
+            /**
+             * Version
+             * @description versions closed so far
+             */
+            version: number;
+            /**
+             * Versions
+             * @description versions wanted
+             */
+            versions: number;
+        };
+        /**
+         * JobEvent
+         * @description A job has begun, or has changed.
+         */
+        JobEvent: {
+            data: components["schemas"]["JobNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "job";
+        };
+        /**
+         * JobNews
+         * @description A job as it stands now.
+         */
+        JobNews: {
+            /**
+             * Algorithm
+             * @example fedavg
+             */
+            algorithm: string;
+            best: components["schemas"]["Best"] | null;
+            /** Busy */
+            busy: number;
+            /** Created At */
+            created_at: string;
+            /** Down Bytes */
+            down_bytes: number;
+            /** Ended At */
+            ended_at: string | null;
+            /** Eta S */
+            eta_s: number | null;
+            /** Job */
+            job: string;
             /**
              * Metrics
              * @description the newest known, of the newest version that was measured
@@ -846,6 +967,34 @@ export interface components {
             jobs: components["schemas"]["Job"][];
         };
         /**
+         * MetricsEvent
+         * @description A version was measured. It can be replayed.
+         */
+        MetricsEvent: {
+            data: components["schemas"]["MetricsNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "metrics";
+        };
+        /**
+         * MetricsNews
+         * @description Metrics of a version; those that were known of it before, and have other names, still hold.
+         */
+        MetricsNews: {
+            /** At */
+            at: string;
+            /** Job */
+            job: string;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Number */
+            number: number;
+        };
+        /**
          * Model
          * @description A job's present model.
          */
@@ -939,6 +1088,28 @@ export interface components {
             nodes: components["schemas"]["Node"][];
         };
         /**
+         * NodesEvent
+         * @description Nodes have changed.
+         */
+        NodesEvent: {
+            data: components["schemas"]["NodesNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "nodes";
+        };
+        /**
+         * NodesNews
+         * @description Nodes of that job: those that have changed.
+         */
+        NodesNews: {
+            /** Job */
+            job: string;
+            /** Nodes */
+            nodes: components["schemas"]["JobNode"][];
+        };
+        /**
          * Note
          * @description A sentence for people: what was decided or happened, and why.
          */
@@ -960,12 +1131,64 @@ export interface components {
             version: number;
         };
         /**
+         * NoteEvent
+         * @description Something was decided, or has happened. It can be replayed.
+         */
+        NoteEvent: {
+            data: components["schemas"]["NoteNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "note";
+        };
+        /**
+         * NoteNews
+         * @description A note of that job.
+         */
+        NoteNews: {
+            /** At */
+            at: string;
+            /** Id */
+            id: number;
+            /** Job */
+            job: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "decision" | "node" | "refusal" | "state" | "warning";
+            /** Node */
+            node: string | null;
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
+        };
+        /**
          * Notes
          * @description Notes, oldest first.
          */
         Notes: {
             /** Notes */
             notes: components["schemas"]["Note"][];
+        };
+        /**
+         * Nothing
+         * @description An empty object.
+         */
+        Nothing: Record<string, never>;
+        /**
+         * PingEvent
+         * @description The connection lives; nothing else came for a while.
+         */
+        PingEvent: {
+            data: components["schemas"]["Nothing"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "ping";
         };
         /**
          * Problem
@@ -1038,6 +1261,11 @@ export interface components {
             token: string;
         };
         /**
+         * StreamEvent
+         * @description Any event of the stream. The `id` of one that can be replayed is what `Last-Event-ID` names.
+         */
+        StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"];
+        /**
          * Token
          * @description A new token.
          */
@@ -1063,6 +1291,30 @@ export interface components {
             total: {
                 [key: string]: number;
             };
+        };
+        /**
+         * TrafficEvent
+         * @description Bytes were counted.
+         */
+        TrafficEvent: {
+            data: components["schemas"]["TrafficNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "traffic";
+        };
+        /**
+         * TrafficNews
+         * @description Bytes on the wire of that job since its start.
+         */
+        TrafficNews: {
+            /** Down Bytes */
+            down_bytes: number;
+            /** Job */
+            job: string;
+            /** Up Bytes */
+            up_bytes: number;
         };
         /**
          * TrafficRow
@@ -1137,6 +1389,67 @@ export interface components {
             why: string;
         };
         /**
+         * VersionEvent
+         * @description A version has closed. It can be replayed.
+         */
+        VersionEvent: {
+            data: components["schemas"]["VersionNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "version";
+        };
+        /**
+         * VersionNews
+         * @description A version of that job.
+         */
+        VersionNews: {
+            /** Asked */
+            asked: number;
+            /** Bytes */
+            bytes: number;
+            /** Closed At */
+            closed_at: string;
+            /** Digest */
+            digest: string;
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Elapsed S
+             * @description since the job's first version was opened, on the job's clock
+             */
+            elapsed_s: number;
+            /** Job */
+            job: string;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Number */
+            number: number;
+            /** Opened At */
+            opened_at: string;
+            /** Reports */
+            reports: number;
+            /** Seconds */
+            seconds: number;
+            /**
+             * Total Bytes
+             * @description both directions, from the job's start to the end of that round
+             */
+            total_bytes: number;
+            /**
+             * Up Bytes
+             * @description of the round that made it
+             */
+            up_bytes: number;
+            /** Weight */
+            weight: number;
+            /** Why */
+            why: string;
+        };
+        /**
          * Versions
          * @description Closed versions, by number.
          */
@@ -1178,7 +1491,17 @@ export interface components {
             why?: string;
         };
     };
-    responses: never;
+    responses: {
+        /** @description What went wrong, and what to do */
+        Problem: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -1206,15 +1529,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     upload_model_api_v1_bodies__digest__put: {
@@ -1242,7 +1566,7 @@ export interface operations {
                     "application/json": components["schemas"]["Body"];
                 };
             };
-            /** @description Created */
+            /** @description It is here now */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -1251,21 +1575,25 @@ export interface operations {
                     "application/json": components["schemas"]["Body"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            416: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     enrol_api_v1_enrol_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description random; the same again gets the same answer */
+                "idempotency-key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -1284,15 +1612,15 @@ export interface operations {
                     "application/json": components["schemas"]["Enrolled"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     hello_api_v1_hello_post: {
@@ -1317,15 +1645,15 @@ export interface operations {
                     "application/json": components["schemas"]["Welcome"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     jobs_api_v1_jobs_get: {
@@ -1346,15 +1674,15 @@ export interface operations {
                     "application/json": components["schemas"]["Jobs"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     create_api_v1_jobs_post: {
@@ -1379,15 +1707,16 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     job_api_v1_jobs__job__get: {
@@ -1410,15 +1739,15 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     download_api_v1_jobs__job__bodies__digest__get: {
@@ -1448,7 +1777,9 @@ export interface operations {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/vnd.safetensors": unknown;
+                };
             };
             /** @description You have it */
             304: {
@@ -1457,15 +1788,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            416: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     upload_api_v1_jobs__job__bodies__digest__put: {
@@ -1494,7 +1828,7 @@ export interface operations {
                     "application/json": components["schemas"]["Body"];
                 };
             };
-            /** @description Created */
+            /** @description It is here now */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -1503,15 +1837,18 @@ export interface operations {
                     "application/json": components["schemas"]["Body"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            416: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     uploaded_api_v1_jobs__job__bodies__digest__head: {
@@ -1527,22 +1864,31 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description It is here */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            /** @description It is not; of an upload that broke off, so many bytes are */
+            404: {
                 headers: {
+                    "upload-offset"?: number;
                     [name: string]: unknown;
                 };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
+                content?: never;
             };
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     failure_api_v1_jobs__job__failures_post: {
@@ -1569,15 +1915,17 @@ export interface operations {
                     "application/x-shoal-frame": unknown;
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     model_api_v1_jobs__job__models__number__get: {
@@ -1586,6 +1934,7 @@ export interface operations {
             header?: never;
             path: {
                 job: string;
+                /** @description 0: the initial model */
                 number: number;
             };
             cookie?: never;
@@ -1606,7 +1955,9 @@ export interface operations {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/vnd.safetensors": unknown;
+                };
             };
             /** @description You have it */
             304: {
@@ -1615,15 +1966,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            416: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     job_nodes_api_v1_jobs__job__nodes_get: {
@@ -1646,15 +1999,15 @@ export interface operations {
                     "application/json": components["schemas"]["JobNodes"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     notes_api_v1_jobs__job__notes_get: {
@@ -1681,15 +2034,15 @@ export interface operations {
                     "application/json": components["schemas"]["Notes"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     pause_api_v1_jobs__job__pause_post: {
@@ -1716,15 +2069,16 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     report_api_v1_jobs__job__reports_post: {
@@ -1751,15 +2105,17 @@ export interface operations {
                     "application/x-shoal-frame": unknown;
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     resume_api_v1_jobs__job__resume_post: {
@@ -1786,15 +2142,16 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     stop_api_v1_jobs__job__stop_post: {
@@ -1821,15 +2178,16 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     job_traffic_api_v1_jobs__job__traffic_get: {
@@ -1855,15 +2213,15 @@ export interface operations {
                     "application/json": components["schemas"]["Traffic"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     versions_api_v1_jobs__job__versions_get: {
@@ -1891,15 +2249,15 @@ export interface operations {
                     "application/json": components["schemas"]["Versions"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     leave_api_v1_leave_post: {
@@ -1918,15 +2276,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     nodes_api_v1_nodes_get: {
@@ -1947,15 +2305,14 @@ export interface operations {
                     "application/json": components["schemas"]["Nodes"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     remove_api_v1_nodes__node__delete: {
@@ -1976,15 +2333,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     schema_api_v1_schemas_job_json_get: {
@@ -2007,15 +2364,15 @@ export interface operations {
                     };
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     session_api_v1_session_get: {
@@ -2036,15 +2393,13 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     sign_in_api_v1_session_post: {
@@ -2067,15 +2422,13 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     sign_out_api_v1_session_delete: {
@@ -2094,15 +2447,14 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     stream_api_v1_stream_get: {
@@ -2125,18 +2477,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": unknown;
+                    "text/event-stream": components["schemas"]["StreamEvent"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     token_api_v1_tokens_post: {
@@ -2161,15 +2513,14 @@ export interface operations {
                     "application/json": components["schemas"]["Token"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     version_api_v1_version_get: {
@@ -2190,15 +2541,12 @@ export interface operations {
                     "application/json": components["schemas"]["Release"];
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     work_api_v1_work_get: {
@@ -2232,15 +2580,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     healthz_healthz_get: {
@@ -2263,15 +2611,12 @@ export interface operations {
                     };
                 };
             };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     metrics_metrics_get: {
@@ -2288,17 +2633,18 @@ export interface operations {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
-            };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
-                    "application/json": components["schemas"]["Problem"];
+                    "text/plain": unknown;
                 };
             };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
     readyz_readyz_get: {
@@ -2319,22 +2665,13 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Not ready: why */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description What went wrong, and what to do */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
+            400: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
         };
     };
 }

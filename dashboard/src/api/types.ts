@@ -12,6 +12,10 @@ export type RawVersion = Schemas["Version"];
 export type RawNode = Schemas["JobNode"];
 export type Note = Schemas["Note"];
 
+/** An event of the stream: its name, and what its data is once it was parsed. */
+export type StreamEvent = Schemas["StreamEvent"];
+export type EventData<E extends StreamEvent["event"]> = Extract<StreamEvent, { event: E }>["data"];
+
 export type JobState = RawJob["state"];
 export type NodeState = RawNode["state"];
 export type NoteKind = Note["kind"];

@@ -4,6 +4,7 @@
  * mended here.
  */
 import { API } from "../api/client";
+import type { EventData } from "../api/types";
 import { aged, begin, greeted, lost, type Connection } from "./connection";
 import { DELTA_EVENTS, readDelta, type Delta } from "./delta";
 
@@ -100,8 +101,7 @@ export class LiveStream {
         type,
         mine((event) => {
           this.heard();
-          const delta = readDelta(type, (event as MessageEvent<string>).data, this.now());
-          if (delta !== null) this.listener.delta(delta);
+          this.listener.delta(readDelta(type, (event as MessageEvent<string>).data, this.now()));
         }),
       );
     }
@@ -116,7 +116,7 @@ export class LiveStream {
     clearTimeout(this.helloTimer);
     this.heard();
     this.retries = 0;
-    const { server_time } = JSON.parse(event.data) as { server_time?: string };
+    const { server_time } = JSON.parse(event.data) as EventData<"hello">;
     this.become(greeted(this.connection, this.now(), server_time));
     this.listener.hello();
   }

@@ -1,0 +1,103 @@
+"""Whatever is asked, and whoever asks: the answers are those of the OpenAPI document, and never a fault of our own.
+
+schemathesis makes the requests from that document: right, wrong and on the edge. What it draws follows from the test's
+name alone, so that a failure is seen again by running the test again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
+
+from coordinator.openapi import document
+from coordinator.problems import MEDIA_TYPE
+from coordinator.routes import nodes as routes_nodes
+from coordinator.routes.bodies import SAFETENSORS
+from shoal import wire
+from shoal.core.message import Fail, Message, Report
+from tests.coordinator.server import OPERATOR, inside
+from tests.coordinator.stage import Stage, set_up
+from tests.wire.strategies import MESSAGES, body_of, slots
+
+load_all_checks()
+KEPT = CHECKS.get_by_names(
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_headers_conformance",
+        "response_schema_conformance",
+        "unsupported_method",
+        "allow_header_conformance",
+    ]
+)
+EXAMPLES = 20
+JOB = "main"
+ROLES = ("nobody", "viewer", "operator", "node")
+
+config = SchemathesisConfig(
+    projects=ProjectsConfig(default=ProjectConfig(generation=GenerationConfig(deterministic=True)))
+)
+schema = schemathesis.openapi.from_dict(json.loads(document()), config=config)
+bounded = schema.exclude(path="/api/v1/stream")  # it has no end; test_stream.py reads it
+
+
+def _frame(message: Message, payload: bytes) -> bytes:
+    return wire.encode(wire.Frame(JOB, message, payload))
+
+
+FRAMES = st.builds(_frame, MESSAGES[Report] | MESSAGES[Fail], st.just(b"") | st.builds(body_of, slots()))
+schemathesis.openapi.media_type(wire.MEDIA_TYPE, FRAMES | st.binary())
+schemathesis.openapi.media_type(SAFETENSORS, st.builds(body_of, slots()) | st.binary())
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A job with orders and models, so that there is something to ask for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routes_nodes, "WRONG_TOKEN_S", 0.0)
+        with inside(tmp_path_factory.mktemp("fuzz") / "data", poll_s_max=0.01, lease_s=3600.0) as running:
+            made = set_up(running, JOB)
+            yield made
+            made.close()
+
+
+@pytest.fixture(scope="module")
+def sessions(stage: Stage) -> Iterator[dict[str, requests.Session]]:
+    """One connection for each role."""
+    viewer = stage.running.post("/tokens", {"role": "viewer"})["token"]
+    node = stage.nodes[0].client.headers["authorization"].removeprefix("Bearer ")
+    made = {role: requests.Session() for role in ROLES}
+    for role, secret in (("viewer", viewer), ("operator", OPERATOR), ("node", node)):
+        made[role].headers["Authorization"] = f"Bearer {secret}"
+    yield made
+    for session in made.values():
+        session.close()
+
+
+@bounded.parametrize()
+@pytest.mark.parametrize("role", ROLES)
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+def test_answers(case: schemathesis.Case, role: str, stage: Stage, sessions: dict[str, requests.Session]) -> None:
+    model = stage.orders["n0"].body
+    assert model is not None
+    there = {"job": JOB} | ({} if case.method == "PUT" else {"digest": model.digest})  # a drawn name would name nothing
+    case.path_parameters.update({name: value for name, value in there.items() if name in case.path_parameters})
+    answer = case.call(base_url=stage.running.url, session=sessions[role])
+    case.validate_response(answer, checks=KEPT)
+    if answer.status_code >= 400 and case.method != "HEAD":
+        assert answer.headers["content-type"] == [MEDIA_TYPE]
+        said = answer.json()
+        assert said["status"] == answer.status_code
+        assert said["detail"]
+        assert said["hint"]
