@@ -1,8 +1,12 @@
-"""What routes depend on: the coordinator, and who asks. A route without one of these is open to anybody, on purpose."""
+"""What routes depend on: the coordinator, and who asks. A route without one of these is open to anybody, on purpose.
+
+Dependencies are coroutines although they wait for nothing: FastAPI runs a plain function in a thread of its pool, which
+costs more than all that these do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -19,6 +23,10 @@ def coordinator_of(request: Request) -> Coordinator:
     """The one coordinator of this process."""
     found: Coordinator = request.app.state.coordinator
     return found
+
+
+async def _coordinator(request: Request) -> Coordinator:
+    return coordinator_of(request)
 
 
 def principal_of(request: Request) -> Principal | None:
@@ -49,8 +57,8 @@ def _refuse_foreign_sites(request: Request) -> None:
         raise NotAllowed("this request comes from another site", code="auth.forbidden", hint="use the dashboard itself")
 
 
-def _needs(role: Role) -> Callable[[Request], Principal]:
-    def check(request: Request) -> Principal:
+def _needs(role: Role) -> Callable[[Request], Awaitable[Principal]]:
+    async def check(request: Request) -> Principal:
         found = principal_of(request)
         if found is None:
             raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …, or sign in")
@@ -62,7 +70,7 @@ def _needs(role: Role) -> Callable[[Request], Principal]:
     return check
 
 
-def _reader(request: Request) -> Principal | None:
+async def _reader(request: Request) -> Principal | None:
     """Viewers and operators; anybody where reading is open."""
     found = principal_of(request)
     if found is not None and found.may("viewer"):
@@ -76,13 +84,13 @@ def _reader(request: Request) -> Principal | None:
     )
 
 
-def _reader_or_node(request: Request) -> Principal | None:
+async def _reader_or_node(request: Request) -> Principal | None:
     """Nodes too: a node reads the job that it takes part in, to know its algorithm."""
     found = principal_of(request)
-    return found if found is not None and found.role == "node" else _reader(request)
+    return found if found is not None and found.role == "node" else await _reader(request)
 
 
-def _node(request: Request, who: Annotated[Principal, Depends(_needs("node"))]) -> str:
+async def _node(request: Request, who: Annotated[Principal, Depends(_needs("node"))]) -> str:
     """The name of the node that asks; it must speak a protocol that we speak."""
     spoken = request.headers.get("shoal-protocol", "")
     if spoken and spoken not in map(str, PROTOCOLS):
@@ -101,7 +109,7 @@ def label(request: Request, job: str = "", version: int = -1, node: str = "", ki
         exchange.label = Label(job, version, node, kind)
 
 
-Coord = Annotated[Coordinator, Depends(coordinator_of)]
+Coord = Annotated[Coordinator, Depends(_coordinator)]
 Node = Annotated[str, Depends(_node)]
 Operator = Annotated[Principal, Depends(_needs("operator"))]
 Reader = Annotated[Principal | None, Depends(_reader)]

@@ -55,7 +55,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
     )
     app.state.coordinator = coordinator
     problems.install(app)
-    for module in (jobs, nodes, work, bodies, stream):
+    for module in (work, bodies, jobs, nodes, stream):  # they are tried in this order: what nodes ask comes first
         app.include_router(module.router, prefix="/api/v1")
     app.include_router(health.router)
     _serve_dashboard(app, dashboard.assets())

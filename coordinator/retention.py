@@ -31,6 +31,8 @@ ORPHAN_AGE_S = 3600.0
 PARTIAL_AGE_S = 86400.0
 """Uploads that broke off are kept for so long."""
 
+AT_ONCE = 16
+"""Bodies that are deleted in one go: each may wait for the disk, and requests wait for that."""
 
 TIDY_S = 600.0
 """How often what nothing names is looked for."""
@@ -49,8 +51,12 @@ class Retention:
         folded = {digest for version in closed for _, _, _, digest in version.reports}
         models, kept = await self._database.write(lambda c: self._models(c, name))
         doomed = (set() if self._settings.keep_updates else folded) | models
-        for digest in doomed - kept - driver.in_use():  # no await from here on: a request could begin to need one
-            driver.bodies.delete(digest)
+        doomed &= set(await asyncio.to_thread(driver.bodies.digests))  # most of them went long ago
+        left = list(doomed - kept)
+        for place in range(0, len(left), AT_ONCE):
+            for digest in set(left[place : place + AT_ONCE]) - driver.in_use():
+                driver.bodies.delete(digest)  # no await since `in_use`: a request could begin to need one
+            await asyncio.sleep(0)  # requests come first
         if closed[-1].number % 64 == 0:
             await self._database.write(lambda c: trim_feed(c, name, self._settings.feed_kept))
 

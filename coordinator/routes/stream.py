@@ -38,7 +38,9 @@ REPLAY_PAGE = 1000
 RETRY_MS = 1000
 
 
-def _known(coordinator: Coord, job: Annotated[str | None, Query(description="only this job")] = None) -> str | None:
+async def _known(
+    coordinator: Coord, job: Annotated[str | None, Query(description="only this job")] = None
+) -> str | None:
     """A job that is here: asked before the stream begins, when an answer of 404 is still possible."""
     return coordinator.record(job).spec.name if job is not None else None
 
