@@ -296,6 +296,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Status
+         * @description Where the node is in the middle of an order, if its algorithm has something to tell before it reports.
+         */
+        post: operations["status_api_v1_jobs__job__status_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/stop": {
         parameters: {
             query?: never;
@@ -2154,6 +2174,40 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    status_api_v1_jobs__job__status_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-shoal-frame": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     stop_api_v1_jobs__job__stop_post: {
         parameters: {
             query?: never;
@@ -2553,7 +2607,7 @@ export interface operations {
         parameters: {
             query?: {
                 wait_s?: number;
-                /** @description orders in hand: JOB:BOOT.N */
+                /** @description orders in hand: JOB:BOOT.N.REV */
                 held?: string[];
                 /** @description only these jobs */
                 job?: string[];
