@@ -29,11 +29,7 @@ def no_tick(fraction: float) -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once.
-
-    `position`: index, in the node's own endless sequence of mini-batches, of the first one to train on; -1: no
-    sequence, a fresh shuffle by `seed`.
-    """
+    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once."""
 
     epochs: float = 1.0
     steps: int = 0
@@ -41,6 +37,8 @@ class Budget:
     lr: float = 0.1
     seed: int = 0
     position: int = -1
+    """Index, in the node's own endless sequence of mini-batches, of the first one to train on; -1: no sequence, a fresh
+    shuffle by `seed`. With a position, `Trained.weight` is the number of examples trained on in this call."""
 
 
 @dataclass(frozen=True)

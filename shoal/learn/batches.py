@@ -7,14 +7,19 @@
 | a `DataLoader`                       | its own, whatever the job's batch size            | of its sampler |
 
 A batch that is a tuple or list is `(*inputs, target)`; any other goes whole to the model and to the loss.
+
+What can be taken by index also makes an endless *sequence* of mini-batches: pass after pass, each in an order that
+follows from the number of the pass alone. Batch number t is then the same whenever and wherever it is asked for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Sized
-from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import lru_cache
+from itertools import count, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,27 +27,61 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget
+from shoal.core.learner import Budget, Tick, no_tick
+from shoal.learn.seeds import generator_of, seed_of
 
 Data = Any
-"""`(x, y)` tensors or numpy arrays, a `Dataset`, an `IterableDataset`, a `DataLoader` or a list of examples."""
+"""`(x, y)` tensors or numpy arrays, a `Dataset`, an `IterableDataset`, a `DataLoader`, a list of examples, a `Feed`."""
+
+Waiting = Callable[[], None]
+"""Called often while a batch is waited for; may raise `Cancelled`."""
+
+SEQUENCE_SEEDS = (0, 0)
+"""Of the passes of a sequence. Data are private, so nodes may well shuffle theirs alike."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """Data that can be walked through again and again."""
 
     @property
+    @abstractmethod
     def examples(self) -> int | None:
         """How many there are; None where only walking through them tells."""
-        ...
 
+    @abstractmethod
     def steps(self, batch_size: int) -> int | None:
         """Batches of one pass; None where only walking through them tells."""
-        ...
 
+    @abstractmethod
     def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
         """One pass, on the device; in the data's own order when `shuffle` is None. Batch size 0: all at once."""
-        ...
+
+    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[Any]:
+        """The endless sequence of mini-batches from number `position` on. Raises `LearnerFailed` where there is none.
+
+        A pure function of data, batch size and position.
+        """
+        raise LearnerFailed(
+            "the order names a position in a sequence of mini-batches, and these data can only be walked through",
+            code="learner.data",
+            hint="give tensors (x, y), a Dataset with __getitem__, or a shoal.learn.stream.Stream",
+        )
+
+    def as_of(self, position: int) -> Source:
+        """The data as they are while mini-batch `position` of the sequence is trained on."""
+        return self
+
+
+class Feed(ABC):
+    """Data that make their own source, such as `shoal.learn.stream.Stream`."""
+
+    @abstractmethod
+    def source(self, options: Options) -> Source:
+        """Raises `InvalidJob` for data that cannot be used."""
+
+    @abstractmethod
+    def alongside(self, test: Data) -> Feed:
+        """Test data to which happens what happens to these."""
 
 
 class Options(NamedTuple):
@@ -54,6 +93,8 @@ class Options(NamedTuple):
     merge_small: bool = False
     """Add a last batch of less than half the size to the one before. BatchNorm cannot train on a single example, and on
     two or three it learns statistics so wrong that they can ruin the model, so its models are never given so few."""
+    paced: bool = True
+    """Whether a stream with a pace keeps it; without, all its batches are there at once."""
 
 
 def source_of(data: Data, options: Options) -> Source:
@@ -61,10 +102,12 @@ def source_of(data: Data, options: Options) -> Source:
     if isinstance(data, TensorDataset):
         data = data.tensors
     source: Source
-    if isinstance(data, DataLoader):
+    if isinstance(data, Feed):
+        source = data.source(options)
+    elif isinstance(data, DataLoader):
         source = Loader(data, options)
     elif isinstance(data, IterableDataset):
-        source = Stream(data, options)
+        source = Iterated(data, options)
     elif isinstance(data, tuple) and all(isinstance(part, Tensor | np.ndarray) for part in data):
         source = Tensors(data, options)
     elif isinstance(data, Dataset | Sequence) and hasattr(data, "__len__"):
@@ -73,14 +116,14 @@ def source_of(data: Data, options: Options) -> Source:
         raise InvalidJob(
             f"{type(data).__name__} is no training data",
             code="learner.data",
-            hint="give tensors (x, y), a Dataset, an IterableDataset or a DataLoader",
+            hint="give tensors (x, y), a Dataset, an IterableDataset, a DataLoader or a Stream",
         )
     if source.examples == 0:
         raise InvalidJob("the data hold no example", code="learner.data", hint="check how they were divided")
     return source
 
 
-class Tensors:
+class Tensors(Source):
     """Equally long tensors, whole on the device where they fit in `resident_bytes_max`."""
 
     def __init__(self, parts: Sequence[Tensor | np.ndarray[Any, Any]], options: Options) -> None:
@@ -106,14 +149,24 @@ class Tensors:
             order = order.to(self.tensors[0].device)
         for start, stop in places:
             if order is None:
-                batch = tuple(tensor[start:stop] for tensor in self.tensors)
+                yield moved(tuple(tensor[start:stop] for tensor in self.tensors), self.options.device)
             else:
-                chosen = order[start:stop]
-                batch = tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
-            yield moved(batch, self.options.device)
+                yield self.take(order[start:stop])
+
+    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[tuple[Tensor, ...]]:
+        for chosen in endless(self._length, batch_size, position, merge_small=self.options.merge_small):
+            yield self.take(chosen)
+
+    def take(self, chosen: Tensor) -> tuple[Tensor, ...]:
+        """The examples with these indices, `int64[n]`, on the device."""
+        here = chosen.to(self.tensors[0].device)
+        batch: tuple[Tensor, ...] = moved(
+            tuple(tensor.index_select(0, here) for tensor in self.tensors), self.options.device
+        )
+        return batch
 
 
-class Items:
+class Items(Source):
     """A `Dataset` of single examples, loaded by index and collated."""
 
     def __init__(self, dataset: Any, options: Options) -> None:
@@ -132,13 +185,19 @@ class Items:
         numbers = list(range(self.examples)) if order is None else order.tolist()
         # Without a generator of its own the loader seeds its workers from torch's default one, which is seeded, and
         # `shuffle` serves the order alone: it is the same as for tensors.
-        batches = [numbers[start:stop] for start, stop in places]
+        yield from self._load([numbers[start:stop] for start, stop in places])
+
+    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[Any]:
+        chosen = endless(self.examples, batch_size, position, merge_small=self.options.merge_small)
+        yield from self._load(numbers.tolist() for numbers in chosen)
+
+    def _load(self, batches: Iterable[list[int]]) -> Iterator[Any]:
         loader: DataLoader[Any] = DataLoader(self.dataset, batch_sampler=batches, num_workers=self.options.workers)
         for batch in loader:
             yield moved(batch, self.options.device)
 
 
-class Stream:
+class Iterated(Source):
     """An `IterableDataset`: examples in its own order, as many as it gives."""
 
     def __init__(self, dataset: IterableDataset[Any], options: Options) -> None:
@@ -158,7 +217,7 @@ class Stream:
             yield moved(default_collate(chunk), self.options.device)
 
 
-class Loader:
+class Loader(Source):
     """The user's own `DataLoader`: its batches, its order (drawn from the order's seed)."""
 
     def __init__(self, loader: DataLoader[Any], options: Options) -> None:
@@ -200,23 +259,66 @@ def _order(examples: int, places: list[tuple[int, int]], shuffle: torch.Generato
     return None if shuffle is None or len(places) < 2 else torch.randperm(examples, generator=shuffle)
 
 
-def training_batches(source: Source, budget: Budget, shuffle: torch.Generator) -> Iterator[tuple[Any, float]]:
-    """(batch, fraction of the budget done after it): passes with fresh shuffles until the budget is used up.
+def endless(
+    examples: int, batch_size: int, position: int, *, merge_small: bool = False, seeds: tuple[int, ...] = SEQUENCE_SEEDS
+) -> Iterator[Tensor]:
+    """The indices `int64[n]` of batch `position` and all later ones: pass after pass, each in an order of its own."""
+    places = cuts(examples, batch_size, merge_small=merge_small)
+    first, begun = divmod(position, len(places))
+    for number in count(first):
+        order = pass_order(examples, seed_of(*seeds, number))
+        for start, stop in places[begun:]:
+            yield order[start:stop]
+        begun = 0
 
-    Part of a pass is rounded up to whole batches. Raises `LearnerFailed` for a part of data without a length.
+
+@lru_cache(maxsize=8)
+def pass_order(examples: int, seed: int) -> Tensor:
+    """The order of a pass, kept for a while: a node asks for a few batches of it at a time."""
+    return torch.randperm(examples, generator=generator_of(seed))
+
+
+def training_batches(
+    source: Source, budget: Budget, shuffle: torch.Generator, tick: Tick = no_tick
+) -> Iterator[tuple[Any, float]]:
+    """(batch, fraction of the budget done after it), until the budget is used up: from a position of the data's
+    sequence on, or passes with fresh shuffles.
+
+    Part of a pass is rounded up to whole batches. `tick` is called while a batch is waited for. Raises `LearnerFailed`
+    for a part of data without a length, and for a position in data without a sequence.
     """
-    per_epoch = source.steps(budget.batch_size)
+    per_epoch, in_sequence = source.steps(budget.batch_size), budget.position >= 0
     if not budget.steps and per_epoch is None:
+        if in_sequence:
+            raise LearnerFailed(
+                "the data have no passes that epochs could count", code="learner.data", hint="set steps in the job"
+            )
         yield from _whole_passes(source, budget, shuffle)
         return
     wanted = budget.steps or math.ceil(budget.epochs * (per_epoch or 0) - 1e-9)
     done = 0
-    while done < wanted:
-        before = done
-        for batch in islice(source.epoch(budget.batch_size, shuffle), wanted - done):
-            done += 1
-            yield batch, done / wanted
-        if done == before:
+
+    def waiting() -> None:
+        tick(done / wanted)
+
+    batches = (
+        source.sequence(budget.batch_size, budget.position, waiting)
+        if in_sequence
+        else _passes(source, budget.batch_size, shuffle)
+    )
+    for batch in islice(batches, wanted):
+        done += 1
+        yield batch, done / wanted
+
+
+def _passes(source: Source, batch_size: int, shuffle: torch.Generator) -> Iterator[Any]:
+    """Pass after pass, without end."""
+    while True:
+        empty = True
+        for batch in source.epoch(batch_size, shuffle):
+            empty = False
+            yield batch
+        if empty:
             raise LearnerFailed("the training data gave no batch", code="learner.data")
 
 

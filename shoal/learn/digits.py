@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shoal.learn import models
 from shoal.learn.partition import chosen, divided, held_back
+from shoal.learn.stream import streamed
 from shoal.learn.torch_learner import TorchLearner
 
 HELD_OUT = 0.2
@@ -29,15 +30,21 @@ def learner(
     seed: int = 0,
     model: str = "mlp",
     test_share: float = 0.2,
+    drift: str = "",
+    per_second: float = 0.0,
 ) -> TorchLearner:
-    """One node's part of the digits. `split`: iid, dirichlet:ALPHA, shards:PER_PART; `model`: mlp, cnn, bn."""
+    """One node's part of the digits. `split`: iid, dirichlet:ALPHA, shards:PER_PART; `model`: mlp, cnn, bn.
+
+    `drift` (permute@BATCH, rotate:DEGREES@BATCH, new:7+8+9@BATCH, several with commas between) and `per_second`, in
+    mini-batches, make a stream of them.
+    """
     x, y = digits()
     common, _ = held_back(np.arange(len(y)), HELD_OUT)
     own = common[chosen(divided(split, y[common], parts, seed), part)]
     train, test = held_back(own, test_share, seed)
     return TorchLearner(
         models.named(models.DIGITS, model),
-        (x[train], y[train]),
+        streamed((x[train], y[train]), drift, per_second, seed),
         (x[test], y[test]) if len(test) else None,
     )
 

@@ -23,7 +23,7 @@ class Mean:
 
     def __init__(self, device: torch.device) -> None:
         dtype = torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
-        self.weight, self._sum = 0, torch.zeros((), dtype=dtype, device=device)
+        self.weight, self.added, self._sum = 0, 0, torch.zeros((), dtype=dtype, device=device)
 
     def add(self, value: Tensor | float, weight: int) -> None:
         """Take in the mean of `weight` examples."""
@@ -32,6 +32,7 @@ class Mean:
         else:
             self._sum.add_(value * weight)
         self.weight += weight
+        self.added += 1
 
     def named(self, name: str) -> Metrics:
         """The mean under this name; nothing where nothing was added."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from shoal.learn import data, models
 from shoal.learn.partition import Indices, chosen, divided, held_back
+from shoal.learn.stream import streamed
 from shoal.learn.torch_learner import TorchLearner
 
 MOMENTS = {"mnist": (np.float32(0.1307), np.float32(0.3081)), "fashion-mnist": (np.float32(0.2860), np.float32(0.3530))}
@@ -44,6 +45,31 @@ def learner(
         models.named(models.MNIST, model),
         (pixels(images.train_x[train], name), classes(images.train_y[train])),
         (pixels(images.train_x[test], name), classes(images.train_y[test])) if len(test) else None,
+    )
+
+
+def stream(
+    part: int = 0,
+    parts: int = 100,
+    *,
+    split: str = "iid",
+    seed: int = 0,
+    model: str = "2nn",
+    folder: str = "",
+    drift: str = "",
+    per_second: float = 0.0,
+) -> TorchLearner:
+    """One node's part of MNIST as a stream; `drift` and `per_second` as those of `shoal.learn.digits:learner`.
+
+    A tenth of the part is held back for the node's own evaluation.
+    """
+    images = data.load("mnist", Path(folder) if folder else None)
+    own = chosen(_divided("mnist", folder, split, parts, seed), part)
+    train, test = ((pixels(images.train_x[i], "mnist"), classes(images.train_y[i])) for i in held_back(own, 0.1, seed))
+    return TorchLearner(
+        models.named(models.MNIST, model),
+        streamed(train, drift, per_second, seed),
+        test if len(test[1]) else None,
     )
 
 

@@ -28,6 +28,11 @@ def _seed_torch(seed: int, device: torch.device) -> None:
         torch.mps.manual_seed(seed)
 
 
+def seed_of(*numbers: int) -> int:
+    """One seed from several numbers of 0 or more; other numbers, or another order of them, give another seed."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
 def generator_of(seed: int) -> torch.Generator:
     """The generator that shuffles the data of a call with this seed."""
     return torch.Generator().manual_seed(seed % 2**63)

@@ -66,7 +66,8 @@ def train_stacked(
             losses.add_(values, alpha=len(batch[0][0]))
             weight += len(batch[0][0])
             tick(fraction)
-    return [_result(first, stacked, losses / weight, place) for place in range(count)]
+    counted = weight if budgets[0].position >= 0 else first.train_data.examples or 0
+    return [_result(first, stacked, losses / weight, counted, place) for place in range(count)]
 
 
 def _loss(learner: TorchLearner, parameters: dict[str, Tensor], batch: tuple[Tensor, ...]) -> Tensor:
@@ -95,7 +96,9 @@ def _batches(learners: Sequence[TorchLearner], budgets: Sequence[Budget]) -> Ite
         yield moved(batch, options.device), choices[0][1]
 
 
-def _result(learner: TorchLearner, stacked: dict[str, Tensor], losses: Tensor, place: int) -> tuple[Trained, Tree]:
+def _result(
+    learner: TorchLearner, stacked: dict[str, Tensor], losses: Tensor, weight: int, place: int
+) -> tuple[Trained, Tree]:
     tensors = learner.weights.tensors() | {name: tensor[place] for name, tensor in stacked.items()}
-    trained = Trained(float(learner.train_data.examples or 0), {"train/loss": float(losses[place])})
+    trained = Trained(float(weight), {"train/loss": float(losses[place])})
     return trained, pack(learner.weights.layout, tensors)

@@ -22,7 +22,7 @@ from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tic
 from shoal.core.message import Metrics
 from shoal.core.metric import EVAL_WEIGHT
 from shoal.core.tree import Tree
-from shoal.learn.batches import Data, Options, Source, size_of, source_of, split, training_batches
+from shoal.learn.batches import Data, Feed, Options, Source, size_of, source_of, split, training_batches
 from shoal.learn.blame import blamed
 from shoal.learn.descent import Descent, KeptOptimizer, OptimizerOf, gradients_of
 from shoal.learn.devices import resolve
@@ -62,8 +62,9 @@ class TorchLearner:
     """A `Learner` around a torch module.
 
     model       makes a new module each time it is called
-    train       tensors (x, y), a Dataset, an IterableDataset or a DataLoader
-    test        the same, held out for evaluation; None: this node does not evaluate
+    train       tensors (x, y), a Dataset, an IterableDataset, a DataLoader or a Stream
+    test        the same, held out for evaluation; None: this node does not evaluate. What drifts in a training stream
+                drifts in the test data too, as of the position last trained on
     loss        (output, target) -> mean over the batch
     metrics     name -> (output, target) -> mean over the batch; default: "accuracy" where the loss is cross entropy
     optimizer   (parameters, lr) -> torch.optim.Optimizer
@@ -85,7 +86,10 @@ class TorchLearner:
         self.loss, self.config, self.module = loss, config, built_with(model, seed=0)
         self._factory, self._optimizer, self._kept = model, optimizer, KeptOptimizer()
         self._metrics = default_metrics(loss) if metrics is None else dict(metrics)
-        self._data, self._device = (train, test), device
+        if isinstance(train, Feed) and test is not None and not isinstance(test, Feed):
+            test = train.alongside(test)
+        self._data, self._device, self._paced = (train, test), device, True
+        self._position = -1  # of the last mini-batch trained on
         self._placed: torch.device | None = None
         with blamed("reading the data"):
             self._take_data(torch.device("cpu"))
@@ -104,13 +108,18 @@ class TorchLearner:
         """Whether training is plain SGD in float32."""
         return self._optimizer is torch.optim.SGD and self.config.precision == "float32"
 
-    def use(self, *, device: str | None = None, precision: Precision | None = None) -> None:
-        """Compute elsewhere, or in another precision, than the constructor was told: the operator of a node decides."""
+    def use(self, *, device: str | None = None, precision: Precision | None = None, paced: bool | None = None) -> None:
+        """Compute elsewhere, or in another precision, than the constructor was told: the operator of a node decides.
+
+        `paced=False`: the batches of a stream with a pace are there at once, as under a virtual clock they must be.
+        """
         if device is not None:
             resolve(device)
             self._device, self._placed = device, None
         if precision is not None:
             self.config = replace(self.config, precision=precision)
+        if paced is not None:
+            self._paced, self._placed = paced, None
 
     def place(self) -> torch.device:
         """Bring model and data to the device, if they are not there; every other method does so first."""
@@ -129,7 +138,11 @@ class TorchLearner:
     def _take_data(self, device: torch.device) -> None:
         config = self.config
         options = Options(
-            device, config.resident_bytes_max, config.workers, merge_small=bool(norm_tensors(self.module))
+            device,
+            config.resident_bytes_max,
+            config.workers,
+            merge_small=bool(norm_tensors(self.module)),
+            paced=self._paced,
         )
         train, test = self._data
         self.train_data: Source = source_of(train, options)
@@ -197,14 +210,22 @@ class TorchLearner:
     ) -> Trained:
         mean = Mean(self.device)
         self.module.train()
-        for batch, fraction in training_batches(self.train_data, budget, shuffle):
+        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with self._autocast():
                 output, loss = self._forward(batch)
                 goal = loss if extra_loss is None else loss + extra_loss(batch, output)
             descent.step(goal)
             mean.add(loss.detach(), size_of(batch))
             tick(fraction)
-        return Trained(float(self.train_data.examples or mean.weight), mean.named("train/loss"))
+        return self._trained(budget, mean)
+
+    def _trained(self, budget: Budget, mean: Mean) -> Trained:
+        """What a budget that was used up comes to. Of a sequence, rates count: a faster stream weighs more."""
+        in_sequence = budget.position >= 0
+        if in_sequence:
+            self._position = budget.position + mean.added - 1
+        weight = None if in_sequence else self.train_data.examples
+        return Trained(float(weight or mean.weight), mean.named("train/loss"))
 
     def _forward(self, batch: Any) -> tuple[Any, Tensor]:
         inputs, target = split(batch)
@@ -259,7 +280,7 @@ class TorchLearner:
         means = {name: torch.zeros_like(p) for name, p in parameters.items()}
         mean = Mean(self.device)
         self.module.train()
-        for batch, fraction in training_batches(self.train_data, budget, shuffle):
+        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with nullcontext() if self.config.precision == "fp16" else self._autocast():
                 _, loss = self._forward(batch)
             gradients = gradients_of(loss, list(parameters.values()))
@@ -268,18 +289,22 @@ class TorchLearner:
             for total, gradient in zip(means.values(), gradients, strict=True):
                 total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
             tick(fraction)
-        return Trained(float(self.train_data.examples or mean.weight), mean.named("train/loss")), means
+        return self._trained(budget, mean), means
 
     # ------------------------------------------------------------------------------------------------------ evaluation
     def evaluate(self) -> Metrics:
-        """ "eval/examples", "eval/loss" and each metric as "eval/NAME", on the test data; {} without any."""
+        """ "eval/examples", "eval/loss" and each metric as "eval/NAME", on the test data; {} without any.
+
+        Beside a stream that drifts, the test data are those of the position last trained on by this object.
+        """
         device = self.place()
-        if self.test_data is None:
+        test_data = None if self.test_data is None else self.test_data.as_of(self._position)
+        if test_data is None or test_data.examples == 0:
             return {}
         means = {name: Mean(device) for name in ("loss", *self._metrics)}
         with blamed("evaluating"), seeded(0, device), torch.no_grad():
             self.module.eval()
-            for batch in self.test_data.epoch(self.config.eval_batch_size, None):
+            for batch in test_data.epoch(self.config.eval_batch_size, None):
                 with self._autocast():
                     output, loss = self._forward(batch)
                 count, target = size_of(batch), split(batch)[1]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from shoal.algorithms.fedavg import FedAvg
 from shoal.core.errors import InvalidJob
@@ -89,6 +90,22 @@ def test_mnists_models_are_the_papers(small_mnist: Path, model: str, size: int) 
     assert x.shape == (50, 784)
     assert x.min() == pytest.approx(-0.1307 / 0.3081, rel=1e-5)
     assert x.max() == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-5)
+
+
+def test_mnist_comes_as_a_stream(small_mnist: Path) -> None:
+    """The division is that of the plain learner; only the labels change, and only from the drift on."""
+    options = {"part": "3", "parts": "10", "split": "shards:2", "folder": str(small_mnist)}
+    plain = load_learner("shoal.learn.mnist:learner", options)
+    stream = load_learner("shoal.learn.mnist:stream", {**options, "drift": "permute@4"})
+    assert stream.train_data.examples == 18
+    was, same, other = (
+        next(source.sequence(5, position, lambda: None))
+        for source, position in ((plain.train_data, 3), (stream.train_data, 3), (stream.train_data, 4))
+    )
+    assert all(torch.equal(a, b) for a, b in zip(was, same, strict=True))
+    unlike = next(plain.train_data.sequence(5, 4, lambda: None))
+    assert torch.equal(unlike[0], other[0])
+    assert not (unlike[1] == other[1]).any()
 
 
 EXAMPLES = {"own_model.py": ("eval/accuracy", 0.9, 1.0), "own_loader.py": ("eval/error", 0.0, 0.55)}
