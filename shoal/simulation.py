@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.hub import Hub
 from shoal.core.learner import Learner
 from shoal.core.machine import Effect, Event, Measured, Note, Rejected, Save, Version, Work
-from shoal.core.message import Message, Metrics, Order, Ref, Report
+from shoal.core.message import Bodies, Message, Metrics, Order, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
 from shoal.core.tree import Slots, Tree
@@ -52,6 +53,9 @@ LEASE_S = 35.0
 IDLE_S = 8000.0
 """Virtual seconds without any work after which a job is given up: twice the longest deadline that a schedule makes up
 by itself, and more than a worker needs to be heard again."""
+
+Judge = Callable[[Ref], Metrics]
+"""Measures a version's model."""
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done, 0 to 1, and what happened last."""
@@ -97,7 +101,8 @@ class Result:
     versions: tuple[Round, ...]
     model: Tree
     metrics: Metrics
-    """Of the final model: "eval/…" are means over the nodes' own held-out data, weighted by examples."""
+    """Of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…" are of
+    data that no node has."""
     notes: tuple[Note, ...]
     up_bytes: Mapping[str, int]
     """From each node to the coordinator."""
@@ -116,10 +121,12 @@ def simulate(
     faults: Faults | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
+    held_out: Learner | None = None,
 ) -> Result:
     """Run a job to its end over these learners (a sequence gets the names node-0, node-1, …).
 
-    `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). Raises
+    `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `held_out`
+    measures every version on data that no node has, as a coordinator does: metrics "held_out/…". Raises
     `InvalidJob` when the job can't go on with these learners, `LearnerFailed` when they fail too often.
     """
     named = dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}
@@ -127,7 +134,7 @@ def simulate(
     if not named:
         raise InvalidJob("a job needs at least one learner", code="job.learners")
     clock, bodies = Clock(), MemoryBodies(payload_bytes)
-    record = Record(job.name, plan.versions, progress)
+    record = Record(job.name, plan.versions, progress, partial(judged, held_out, bodies) if held_out else None)
     rng = Random(plan.seed if seed is None else seed)
 
     def do(node: str, order: Order, memory: Ref | None) -> Hand:
@@ -164,14 +171,21 @@ def payload_bytes(slots: Slots) -> int:
     return len(layout.header) + layout.nbytes
 
 
+def judged(learner: Learner, bodies: Bodies, model: Ref) -> Metrics:
+    """What a learner with data of its own says about a version's model."""
+    learner.load(tree_slot(bodies.get(model), "model"))
+    return {name.replace("eval/", "held_out/", 1): value for name, value in learner.evaluate().items()}
+
+
 class Record(Watch):
     """Writes down what a job's database would hold."""
 
-    def __init__(self, name: str, versions: int, progress: Progress | None) -> None:
-        self._name, self._versions, self._progress = name, versions, progress
+    def __init__(self, name: str, versions: int, progress: Progress | None, judge: Judge | None) -> None:
+        self._name, self._versions, self._progress, self._judge = name, versions, progress, judge
         self._fed = 0
         self._made: dict[int, tuple[Version, int, int]] = {}
         self._metrics: dict[int, Metrics] = {}
+        self._held_out: dict[int, Metrics] = {}
         self._notes: list[Note] = []
         self._bytes: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
         self._before = 0, 0
@@ -205,6 +219,8 @@ class Record(Watch):
         return min(1.0, (hub.version + within) / self._versions)
 
     def _close(self, version: Version) -> None:
+        if self._judge is not None:
+            self._held_out[version.number] = self._judge(version.model)
         up, down = self._bytes["up"].total(), self._bytes["down"].total()
         self._made[version.number] = version, up - self._before[0], down - self._before[1]
         self._before = up, down
@@ -227,6 +243,9 @@ class Record(Watch):
         """A node keeps its base from one order to the next."""
         self._held[node] = base
 
+    def _measured(self, number: int) -> Metrics:
+        return self._metrics.get(number, {}) | self._held_out.get(number, {})
+
     def given_up(self) -> InvalidJob | LearnerFailed:
         """Why a job doesn't go on."""
         failures = [note for note in self._notes if note.kind in ("warning", "refusal")]
@@ -244,7 +263,7 @@ class Record(Watch):
                 version.opened,
                 version.closed,
                 len(version.reports),
-                self._metrics.get(number, {}),
+                self._measured(number),
                 up,
                 down,
             )
@@ -255,7 +274,7 @@ class Record(Watch):
             state=hub.phase,
             versions=tuple(rounds),
             model=tree_slot(hub.slots, "model"),
-            metrics=self._metrics.get(hub.version, {}),
+            metrics=self._measured(hub.version),
             notes=tuple(self._notes),
             up_bytes=dict(self._bytes["up"]),
             down_bytes=dict(self._bytes["down"]),

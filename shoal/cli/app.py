@@ -9,6 +9,7 @@ import typer
 
 from shoal.cli import config, data, jobs, nodes, tokens
 from shoal.cli.algorithms import algorithms
+from shoal.cli.compare import compare
 from shoal.cli.coordinator import coordinator
 from shoal.cli.demo import demo
 from shoal.cli.doctor import doctor
@@ -80,6 +81,7 @@ for command, panel in (
     (join, HERE),
     (run, THERE),
     (export, THERE),
+    (compare, THERE),
     (simulate, ALONE),
     (algorithms, ALONE),
 ):

@@ -32,6 +32,10 @@ def export(
         Path | None,
         typer.Option(help="write all versions' metrics to FILE.jsonl or FILE.csv instead", show_default=False),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="write the run to FILE.json instead, for shoal compare", show_default=False),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")] = False,
     url: Url = None,
     token: Token = None,
@@ -40,13 +44,14 @@ def export(
 
     Example: shoal export digits --version best -o digits.safetensors
 
-    With --metrics only the metrics are written, unless -o is given too.
+    With --metrics or --record only these are written, unless -o is given too.
     """
     from shoal.cli.api import connect, segment
+    from shoal.cli.compare import fetch, write
 
     if metrics is not None and metrics.suffix not in (".jsonl", ".csv"):
         raise ShoalError(f"{metrics}: neither .jsonl nor .csv", code="usage.invalid", hint="the ending says the format")
-    for path in (output, metrics):
+    for path in (output, metrics, record):
         _vacant(path, force)
     data: dict[str, Any] = {}
     lines = []
@@ -56,7 +61,12 @@ def export(
             write_metrics(metrics, rows)
             data["metrics"] = {"path": metrics, "versions": len(rows)}
             lines.append(f"{safe(metrics)}: {len(rows)} versions")
-        if metrics is None or output is not None:
+        if record is not None:
+            run = fetch(api, job)
+            write(run, record)
+            data["record"] = {"path": record, "versions": len(run.versions)}
+            lines.append(f"{safe(record)}: {len(run.versions)} versions")
+        if (metrics is None and record is None) or output is not None:
             number = resolve(api, job, version)
             path = output or Path(f"{job}-{number}.safetensors")
             _vacant(path, force)

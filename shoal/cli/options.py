@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,3 +23,52 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="name of the job", show_
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="job file", show_default=False)]
 Why = Annotated[str, typer.Option(help="reason, kept with the job and shown to everybody", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="don't ask")]
+Presets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PRESET,PRESET", help="run it under each of these protocols, and compare them", show_default=False
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How runs are compared."""
+
+    metric: Annotated[
+        str,
+        typer.Option(help="what is compared (default: the first of held_out/accuracy, eval/accuracy that all have)"),
+    ] = ""
+    target: Annotated[
+        float | None,
+        typer.Option(help="value whose price is asked (default: 0.98 of the worst run's best)", show_default=False),
+    ] = None
+    baseline: Annotated[str, typer.Option(help="run that the others are measured by (default: with most bytes)")] = ""
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each parameter that is a dataclass replaced by its fields: one option for each."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
+    }
+    parameters: list[inspect.Parameter] = []
+    for name, one in signature.parameters.items():
+        parameters += _options_of(groups[name]) if name in groups else [one]
+
+    @wraps(command)
+    def spreading(**given: Any) -> None:
+        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    vars(spreading)["__signature__"] = signature.replace(parameters=parameters)
+    spreading.__annotations__ = {one.name: one.annotation for one in parameters}
+    return spreading
+
+
+def _options_of(kind: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(kind)
+    ]

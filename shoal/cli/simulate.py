@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import JobFile
+from shoal.cli.options import JobFile, Judged, Presets, spread
 from shoal.cli.output import out
 from shoal.cli.text import number, pairs, percent, seconds, size, table
 from shoal.core.errors import InvalidJob, ShoalError
@@ -30,20 +30,17 @@ FAULTS_S = 1e9
 """Virtual seconds that faults go on when nothing is said: as long as any job."""
 
 
-def simulate(
-    file: JobFile,
-    *,
+@dataclass(frozen=True)
+class Here:
+    """Who takes part, and under which conditions."""
+
     learner: Annotated[
         str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
-    ] = None,
+    ] = None
     nodes: Annotated[
         int | None,
         typer.Option(min=1, help="how many nodes (default: min_nodes of the job's schedule, or 4)", show_default=False),
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
-    ] = None,
+    ] = None
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,42 +49,100 @@ def simulate(
             help="what goes wrong: loss, duplicate, delay_s, hub_crashes, node_crashes, keep, until_s",
             show_default=False,
         ),
+    ] = None
+    seed: Annotated[int | None, typer.Option(min=0, help="of the faults (default: the job's)", show_default=False)] = (
+        None
+    )
+    threads: Annotated[int, typer.Option(min=1, help="threads to compute with; small models are quickest with 1")] = 1
+
+
+@spread
+def simulate(
+    file: JobFile,
+    *,
+    here: Here,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="of the faults (default: the job's)", show_default=False)
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="threads to compute with; small models are quickest with 1")] = 1,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="write the run there, for shoal compare (JSON)", show_default=False),
+    ] = None,
+    compare: Presets = None,
+    judged: Judged,
 ) -> None:
     """Run a job without a network: the real coordinator, clients and learners, on a virtual clock.
 
     Example: shoal simulate digits.toml --nodes 10 --faults loss=0.1 --faults hub_crashes=2
 
-    The job's learner is made once per node, with the options part=0, 1, … and parts=NODES where it takes them.
+    The job's learner is made once per node, with the options part=0, 1, … and parts=NODES where it takes them. With
+    --compare the job is run under each of the presets, one after the other, with the same seed.
     """
+    from shoal.cli.compare import specs_under
     from shoal.cli.data import share_cache
     from shoal.cli.values import job_of
-    from shoal.simulation import simulate as run
 
-    spec, _ = job_of(file, change or [])
-    faults = faults_of(fault)
+    spec, values = job_of(file, change or [])
+    faults_of(here.fault)  # what is wrong with them is said before anything is loaded
+    if compare is not None and output is not None:
+        raise ShoalError(
+            "--output writes one model, --compare makes several", code="usage.invalid", hint="use --record"
+        )
     share_cache()
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which no command does before
+    os.environ["OMP_NUM_THREADS"] = str(here.threads)  # read when torch is loaded, which no command does before
+    if compare is not None:
+        compared({preset: one for preset, (one, _) in specs_under(values, compare).items()}, here, record, judged)
+        return
     started = time.monotonic()
-    count = nodes or int(spec.schedule.get("min_nodes", 0)) or NODES
-    learners = load(learner or spec.learner, spec.options, count)
+    result = run(spec, here)
+    if output is not None:
+        save(result, output)
+    if record is not None:
+        keep(spec, result, record)
+    report(result, time.monotonic() - started)
+
+
+def run(spec: JobSpec, here: Here) -> Result:
+    """One job from its beginning to its end, with fresh learners and a bar."""
+    from shoal.simulation import simulate as run_job
+
+    count = here.nodes or int(spec.schedule.get("min_nodes", 0)) or NODES
+    learners = load(here.learner or spec.learner, spec.options, count)
     with out.progress(spec.name, 1.0) as advance:
 
         def tell(share: float, text: str) -> None:
             advance(share, f"{share:.0%}", text)
 
-        result = run(spec, learners, faults=faults, seed=seed, progress=tell)
-    if output is not None:
-        save(result, output)
-    report(result, measured(spec, result), time.monotonic() - started)
+        return run_job(
+            spec, learners, faults=faults_of(here.fault), seed=here.seed, progress=tell, held_out=judge_of(spec)
+        )
+
+
+def compared(specs: Mapping[str, JobSpec], here: Here, record: Path | None, judged: Judged) -> None:
+    """The same job under several presets, one after the other, and the table."""
+    from shoal.cli.compare import answer
+    from shoal.record import of_simulation
+
+    records = {}
+    for preset, spec in specs.items():
+        result = run(spec, here)
+        records[preset] = of_simulation(spec, result)
+        if record is not None:
+            keep(spec, result, record.with_stem(f"{record.stem}-{preset}"))
+    answer(records, judged)
+
+
+def keep(spec: JobSpec, result: Result, path: Path) -> None:
+    """Write the record of a run."""
+    from shoal.cli.compare import write
+    from shoal.record import of_simulation
+
+    write(of_simulation(spec, result), path)
 
 
 def faults_of(given: Sequence[str] | None) -> Faults | None:
@@ -120,26 +175,31 @@ def load(target: str, options: Mapping[str, Any], nodes: int) -> list[Learner]:
         for part in range(nodes):
             advance(part, f"{part} of {nodes} learners")
             try:
-                learner = load_learner(target, {"part": part, "parts": nodes, **options})
+                learner = unpaced(load_learner(target, {"part": part, "parts": nodes, **options}))
             except InvalidJob as error:
                 if error.code != "learner.options" or part:
                     raise
-                found = [load_learner(target, options) for _ in range(nodes)]
+                found = [unpaced(load_learner(target, options)) for _ in range(nodes)]
                 out.warn(f"{target} takes no options part and parts: every node has the same data")
                 return found
             found.append(learner)
     return found
 
 
-def measured(spec: JobSpec, result: Result) -> dict[str, float]:
-    """The final model on data that no node has, where the job says what these are."""
+def unpaced(learner: Learner) -> Learner:
+    """A learner that does not wait for its data: here time is virtual."""
+    from shoal.learn import TorchLearner
+
+    if isinstance(learner, TorchLearner):
+        learner.use(paced=False)
+    return learner
+
+
+def judge_of(spec: JobSpec) -> Learner | None:
+    """The learner with data that no node has, where the job names one."""
     from shoal.learn.loading import load_learner
 
-    if spec.held_out is None:
-        return {}
-    learner = load_learner(spec.held_out.learner, spec.held_out.options)
-    learner.load(result.model)
-    return {name.replace("eval/", "held_out/"): value for name, value in learner.evaluate().items()}
+    return None if spec.held_out is None else load_learner(spec.held_out.learner, spec.held_out.options)
 
 
 def save(result: Result, path: Path) -> None:
@@ -156,13 +216,13 @@ def save(result: Result, path: Path) -> None:
         ) from None
 
 
-def report(result: Result, held_out: dict[str, float], took_s: float) -> None:
+def report(result: Result, took_s: float) -> None:
     """Tables, or all of it for programs."""
     up, down = sum(result.up_bytes.values()), sum(result.down_bytes.values())
     data: dict[str, Any] = {
         "job": result.name,
         "state": result.state,
-        "metrics": {**result.metrics, **held_out},
+        "metrics": result.metrics,
         "versions": [asdict(version) for version in result.versions],
         "up_bytes": up,
         "down_bytes": down,

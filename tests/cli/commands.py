@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +102,22 @@ def job_file(fake: FakeCoordinator, place: Path) -> None:
     (place / "job.toml").write_text(JOB.replace("digits:learner", "digits:nothing"))
 
 
+def run_files(fake: FakeCoordinator, place: Path) -> None:
+    """Two runs as files, in the form that other releases must go on reading."""
+    for name, share in (("a", 1.0), ("b", 0.5)):
+        versions = [
+            {"number": n, "opened_s": n - 1.0, "closed_s": n, "reports": 4, "metrics": {"eval/accuracy": 0.9 + n / 100}}
+            | {"up_bytes": int(share * 100 * n), "down_bytes": int(share * 200 * n)}
+            for n in range(4)
+        ]
+        run = {"format": "shoal-run/1", "name": name, "state": "done", "algorithm": "fedavg", "schedule": "rounds"}
+        run |= {"seed": 1, "origin": "simulation", "up_bytes": int(share * 310), "down_bytes": int(share * 620)}
+        (place / f"{name}.json").write_text(json.dumps(run | {"versions": versions}))
+
+
 COMMANDS = {
     "algorithms": Case(keys=("plugins",)),
+    "compare": Case(("a.json", "b.json"), keys=("comparison", "runs"), prepare=run_files),
     "config show": Case(("--origin",), keys=("file", "settings")),
     "coordinator": Case(("--set", "prot=1"), 2, "usage.name"),
     "data get": Case(("cifar",), 2, "data.unknown"),

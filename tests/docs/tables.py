@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from coordinator.openapi import document
 from coordinator.settings import Settings
 from shoal.plugins import algorithms, schedules
+from shoal.presets import PRESETS
 from shoal.spec import HeldOut, JobSpec, Limits
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,18 @@ def of_model(kind: type[BaseModel]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def of_presets() -> str:
+    """Every preset, and what it sets."""
+    rows = ["| preset | algorithm | schedule | |", "|---|---|---|---|"]
+    for name, preset in PRESETS.items():
+        tables = (dict(preset.algorithm), dict(preset.schedule))
+        named = [
+            ", ".join([f"`{one['name']}`", *(f"{key} {one[key]}" for key in one if key != "name")]) for one in tables
+        ]
+        rows.append(f"| `{name}` | {' | '.join(named)} | {', '.join(preset.more)} |")
+    return "\n".join(rows) + "\n"
+
+
 def of_routes() -> str:
     """Every route, with what it does in a line."""
     paths = json.loads(document())["paths"]
@@ -81,7 +94,7 @@ def tables() -> dict[str, Callable[[], str]]:
         found[kind.name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
-    return {**found, "routes": of_routes}
+    return {**found, "presets": of_presets, "routes": of_routes}
 
 
 def renewed(text: str) -> str:

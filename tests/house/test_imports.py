@@ -113,7 +113,10 @@ KEPT = {
     "shoal/schedules/__init__.py": "",
     "shoal/filters/__init__.py": "",
     "shoal/wire.py": "from shoal.core import tree\n",
-    **{f"shoal/{name}.py": "" for name in ("heads", "learn", "plugins", "settings", "sim", "spec")},
+    **{
+        f"shoal/{name}.py": ""
+        for name in ("compare", "heads", "learn", "plugins", "presets", "record", "settings", "sim", "spec")
+    },
     "shoal/simulation.py": "from shoal import wire\n",
     "shoal/runtime/__init__.py": "",
     "shoal/runtime/http.py": "import httpx\nfrom shoal import wire\n",

@@ -1,0 +1,138 @@
+"""`shoal compare`: several runs in one table, and what the other commands need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.options import Judged, Token, Url, spread
+from shoal.cli.output import out
+from shoal.cli.text import number, percent, seconds, size, table
+from shoal.core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shoal.cli.api import Api
+    from shoal.compare import Comparison
+    from shoal.record import RunRecord
+    from shoal.spec import JobSpec
+
+Runs = Annotated[
+    list[str], typer.Argument(metavar="RUN…", help="jobs at the coordinator, or files of runs", show_default=False)
+]
+
+
+@spread
+def compare(runs: Runs, *, judged: Judged, url: Url = None, token: Token = None) -> None:
+    """Compare runs: accuracy, bytes and synchronisations, and what it cost to reach a target.
+
+    Example: shoal compare digits-fedavg digits-fedsgd old/digits.json --target 0.95
+
+    A run is the name of a job at the coordinator, or a file (.json) that shoal simulate or shoal export wrote with
+    --record.
+    """
+    answer(found(runs, url, token), judged)
+
+
+def found(names: Sequence[str], url: str | None, token: str | None) -> dict[str, RunRecord]:
+    """The records of runs by the name that the table shows. Raises `ShoalError` for one that there is not."""
+    from shoal.cli.api import connect
+
+    records: dict[str, RunRecord] = {}
+    with ExitStack() as stack:
+        api = None
+        for name in dict.fromkeys(names):
+            if name.endswith(".json") or "/" in name:
+                record, label = read(Path(name)), Path(name).stem
+            else:
+                api = api or stack.enter_context(connect(url, token))
+                record, label = fetch(api, name), name
+            records[label if label not in records else name] = record
+    return records
+
+
+def read(path: Path) -> RunRecord:
+    """A run from a file."""
+    from shoal.record import loaded
+
+    try:
+        return loaded(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise ShoalError(
+            f"{path}: {why}", code="usage.file", hint="name a job, or a file that --record has written"
+        ) from None
+
+
+def fetch(api: Api, job: str) -> RunRecord:
+    """A run from the coordinator."""
+    from shoal.cli.api import segment
+    from shoal.record import of_job
+
+    path = f"/jobs/{segment(job)}"
+    versions = api.get(f"{path}/versions", points=0)["versions"]
+    return of_job(api.get(path), versions, api.get(f"{path}/traffic", by="version"))
+
+
+def write(record: RunRecord, path: Path) -> None:
+    """A run as a file. Raises `ShoalError`."""
+    from shoal.record import dumped
+
+    try:
+        path.write_text(dumped(record), encoding="utf-8")
+    except OSError as error:
+        raise ShoalError(
+            f"{path}: {error.strerror}", code="export.failed", hint="check folder and free space"
+        ) from None
+
+
+def specs_under(values: Mapping[str, Any], presets: str) -> dict[str, tuple[JobSpec, dict[str, Any]]]:
+    """A job under each preset of a list with commas: what is checked, and its values as JSON. Raises `InvalidJob`."""
+    from shoal.presets import chosen, under
+    from shoal.spec import parse_job
+
+    laid = {name: under(values, name) for name in chosen(presets.split(","))}
+    return {name: (parse_job(one), one) for name, one in laid.items()}
+
+
+def answer(records: Mapping[str, RunRecord], judged: Judged) -> None:
+    """The table, or all of it for programs. Raises `InvalidJob` for runs that cannot be compared."""
+    from shoal.compare import compare as compare_runs
+
+    comparison = compare_runs(records, metric=judged.metric, target=judged.target, baseline=judged.baseline)
+    if len({record.origin for record in records.values()}) > 1:
+        out.warn("bytes of simulated runs lack the heads and polls that those of a coordinator include")
+    data = {"comparison": asdict(comparison), "runs": {name: one.model_dump() for name, one in records.items()}}
+    out.answer(data, comparison_table(comparison), _legend(comparison))
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One line per run, in the order in which they were named."""
+    shown = percent if comparison.metric.endswith("accuracy") else number
+    goal = shown(comparison.target)
+    columns = ("final", "best", "syncs", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
+    rows = table("run", "protocol", *columns, right=columns)
+    for row in comparison.rows:
+        rows.add_row(
+            row.run,
+            f"{row.algorithm} / {row.schedule}",
+            shown(row.final),
+            shown(row.best),
+            str(row.syncs),
+            size(row.up_bytes),
+            size(row.down_bytes),
+            size(row.bytes_to_target),
+            seconds(row.seconds_to_target),
+            percent(row.ratio),
+        )
+    return rows
+
+
+def _legend(comparison: Comparison) -> str:
+    return f"[dim]{comparison.metric}; bytes of {comparison.baseline} are the baseline[/]"

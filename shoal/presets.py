@@ -1,0 +1,58 @@
+"""Protocols by one name, so that a job can be run under several of them: `shoal simulate JOB.toml --compare A,B`.
+
+A preset is laid over a job: what it says wins, and of the job's own fields those stay that the preset's algorithm and
+schedule have too (learning rate, batch size, `min_nodes`, …). Seed, data and number of versions are the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from shoal.core.errors import InvalidJob
+from shoal.plugins import algorithms, schedules, suggestion
+
+
+@dataclass(frozen=True)
+class Preset:
+    """An algorithm, a schedule, and other tables of a job file (filters) that belong to them."""
+
+    algorithm: Mapping[str, Any]
+    schedule: Mapping[str, Any] = field(default_factory=lambda: {"name": "rounds"})
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+PRESETS = {
+    "fedavg": Preset({"name": "fedavg"}, {"name": "rounds", "cohort": 0, "fraction": 1.0}),
+    "fedavg-c03": Preset({"name": "fedavg"}, {"name": "rounds", "cohort": 0, "fraction": 0.3}),
+    "fedsgd": Preset(
+        {"name": "fedsgd", "epochs": 1.0, "batch_size": 0}, {"name": "rounds", "cohort": 0, "fraction": 1.0}
+    ),
+}
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """The presets of these names, each once. Raises `InvalidJob` for one that there is not, or for none."""
+    found = list(dict.fromkeys(name.strip() for name in names if name.strip()))
+    for name in found:
+        if name not in PRESETS:
+            raise InvalidJob(f"no preset is called {name!r}", code="preset.unknown", hint=suggestion(name, PRESETS))
+    if not found:
+        raise InvalidJob("no preset is named", code="preset.unknown", hint=f"known: {', '.join(PRESETS)}")
+    return found
+
+
+def under(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A job's values (of its file, or as JSON) under a preset; its name gets the preset's behind it."""
+    preset = PRESETS[name]
+    tables = {
+        "algorithm": _laid_over(preset.algorithm, values.get("algorithm", {}), algorithms()),
+        "schedule": _laid_over(preset.schedule, values.get("schedule", {}), schedules()),
+    }
+    return {**values, **preset.more, **tables, "name": f"{values['name']}-{name}"}
+
+
+def _laid_over(table: Mapping[str, Any], own: Mapping[str, Any], known: Mapping[str, type[Any]]) -> dict[str, Any]:
+    names = {one.name for one in fields(known[table["name"]])}
+    return {**{key: value for key, value in own.items() if key in names}, **table}
