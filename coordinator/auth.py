@@ -22,6 +22,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from coordinator.tables import nodes, tokens
 from shoal.core.errors import NotAllowed, Refused
+from shoal.core.machine import HUB
 
 Role = Literal["node", "viewer", "operator"]
 PREFIXES = {"node": "shn_", "operator": "sho_", "viewer": "shv_", "token": "sht_", "session": "shs_"}
@@ -113,8 +114,15 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], k
     """Spend one use of a token and make the node's credential, in one transaction: one token, one node, races too.
 
     `key`: who enrols again with the same one, because the answer was lost, gets the same credential again. Raises
-    `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken.
+    `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken or that
+    no node may have.
     """
+    if name == HUB:
+        raise Refused(
+            f"no node may be called {HUB}: that is what messages call the coordinator's side",
+            code="node.reserved",
+            hint="choose another --name",
+        )
     secret, now = credential_of(token, key), time.time()
     again = select(nodes).where(nodes.c.name == name, nodes.c.secret == hashed(secret), ~nodes.c.revoked)
     if connection.execute(again).first() is not None:

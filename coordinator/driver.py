@@ -5,6 +5,9 @@
 Events that arrive while one batch is on the disk form the next: that is the group commit. The order of the journal is
 the order of feeding. Nothing is answered before its event is durable, and nothing is fed that is not; so a crash at any
 point is repaired by `start`, which feeds the journal to the last snapshot again.
+
+What the hub says counts only while it rests (`rests`, `settled`): an event that breaks it half-way will not have
+happened, and a hub that is being restored knows nobody. Whoever answers a node must look only then.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +33,7 @@ from coordinator.uploads import Uploads
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.hub_state import state_refs
-from shoal.core.machine import Boot, Effect, Event, Save, Send, Timer, Version, Wake
+from shoal.core.machine import Boot, Effect, Event, NoteKind, Save, Send, Timer, Version, Wake
 from shoal.core.message import Ack, Kind, Order, Ref, Report
 from shoal.core.tree import Layout, Slots
 from shoal.runtime.store import FileBodies
@@ -49,7 +52,7 @@ RETRY_S = 2.0
 """Pause before a write that failed (a full disk) is tried again."""
 
 SETTLE_S = 5.0
-"""How long an answer waits for a hub that is busy or being restored."""
+"""How long an answer waits for a hub that is being restored. (One that is merely busy is waited for to the end.)"""
 
 ENDED = ("done", "stopped")
 
@@ -66,7 +69,7 @@ class Services:
 
 
 class Driver:
-    """The only one that touches a job's hub. `hub` may be read from the event loop between batches."""
+    """The only one that touches a job's hub. Others may read it from the event loop while it rests."""
 
     def __init__(self, spec: JobSpec, start: Ref | None, bodies: FileBodies, services: Services) -> None:
         self.spec, self.name, self.bodies, self._services = spec, spec.name, bodies, services
@@ -83,9 +86,11 @@ class Driver:
         self._durable: set[str] = set()  # bodies that the snapshot on the disk needs
         self._needed: dict[int, str] = {}  # bodies of reports that a replay would fold, by their event
         self._task: asyncio.Task[None] | None = None
-        self._begun, self._stopping = asyncio.Event(), False
-        self._sound = asyncio.Event()  # set while the hub is what the journal says, and no event is half-way through
+        self._begun, self._stopping = asyncio.Event(), asyncio.Event()
+        self._resting = asyncio.Event()  # set while the hub is what the journal says, and no event is half-way through
+        self._asking: set[str] = set()  # nodes whose polls found it busy
         self.restoring = True
+        self.ended = False  # as the hub said when it rested last
         self._expected: Layout | None = None  # of updates: fixed from version 0 on
         self.trouble = ""
         self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
@@ -107,16 +112,30 @@ class Driver:
 
     async def stop(self) -> None:
         """Finish the batch in hand and let go. Nothing has to be saved: the journal is."""
-        self._stopping = True
+        self._stopping.set()
         self._queue.put_nowait(None)
         if self._task is not None:
             await self._task
 
     async def tell(self, event: Event) -> Sequence[Effect]:
         """Journal an event, feed it, and return what followed. Raises `StorageFailed` when it could not be kept."""
+        if self.restoring:
+            await self.settled()
+        waiting = self._put(event)
+        while not waiting.done():
+            await asyncio.wait({waiting}, timeout=SETTLE_S)
+            if not waiting.done() and self.restoring:  # since it was put: whether it happens, its sender learns later
+                raise self._not_now()
+        return waiting.result()
+
+    def leave_word(self, event: Event) -> None:
+        """Like `tell`, but nobody waits: a job that is being restored takes it up afterwards."""
+        self._put(event)
+
+    def _put(self, event: Event) -> asyncio.Future[Sequence[Effect]]:
         waiting = _Waiting(event)
         self._queue.put_nowait(waiting)
-        return await waiting.future
+        return waiting.future
 
     async def answer(self, event: Event, node: str) -> Ack:
         """Like `tell`, for an event that is acknowledged to its node."""
@@ -124,10 +143,6 @@ class Driver:
             if isinstance(effect, Send) and effect.to == node and isinstance(effect.body, Ack):
                 return effect.body
         raise Refused("the hub gave no answer", code="order.none", hint="poll again")
-
-    @property
-    def ended(self) -> bool:
-        return self.hub.phase in ENDED
 
     def expected(self, kind: Kind) -> Layout | None:
         """The layout of a body that answers an order of that kind; None where any model will do."""
@@ -141,16 +156,23 @@ class Driver:
         return self.hub.opened(slots)
 
     async def settled(self) -> None:
-        """Wait until no event is half-way through the hub: one that breaks it will not have happened.
+        """Wait until the hub rests. Raises `StorageFailed` when the job is being restored for longer than that."""
+        while not self._resting.is_set():
+            try:
+                async with asyncio.timeout(SETTLE_S):
+                    await self._resting.wait()
+            except TimeoutError:
+                if self.restoring:
+                    raise self._not_now() from None
 
-        Raises `StorageFailed` when the job is being restored for longer than that.
-        """
-        try:
-            async with asyncio.timeout(SETTLE_S):
-                await self._sound.wait()
-        except TimeoutError:
-            why = f"job {self.name} is being restored: {self.trouble}"
-            raise StorageFailed(why, hint="send again in a moment") from None
+    def rests(self, node: str) -> bool:
+        """Whether the hub's word counts now; if not, the node's bell rings when it does."""
+        if not self._resting.is_set():
+            self._asking.add(node)
+        return self._resting.is_set()
+
+    def _not_now(self) -> StorageFailed:
+        return StorageFailed(f"job {self.name} is being restored: {self.trouble}", hint="send again in a moment")
 
     @property
     def behind(self) -> bool:
@@ -188,15 +210,20 @@ class Driver:
 
     async def _serve(self) -> None:
         await self._rebuild()
-        await self._take([_Waiting(Boot())])
+        if not self.restoring:
+            await self._take([_Waiting(Boot())])
         self._begun.set()
-        while True:
+        while not self.restoring:  # it still is only when the end came meanwhile: that hub must not take anything
             batch, ends = await self._gather()
             if batch:
                 await self._take(batch)
             if ends:
                 await self._project()
-                return
+                break
+        while not self._queue.empty():
+            late = self._queue.get_nowait()
+            if late is not None:
+                late.fail(StorageFailed("the coordinator is stopping", hint="send again in a moment"))
 
     async def _gather(self) -> tuple[list[_Waiting], bool]:
         """All that waits, or a Timer when the alarm is due; and whether this is the end."""
@@ -224,20 +251,19 @@ class Driver:
         try:
             await self._services.database.write(lambda c: journal.append(c, self.name, entries))
         except StorageFailed as error:
-            await self._not_kept(batch, error)
+            self._not_kept(batch, error)
             return
         self._seq += len(batch)
         self._note_needs(entries)
         self.trouble = ""
         crashpoint("driver.journaled")
-        self._sound.clear()
+        self._resting.clear()
         try:
             fed = await asyncio.to_thread(self._feed, entries)
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub's state is in doubt
-            await self._recover(batch, entries, error)
+            await self._recover(batch, error)
             return
         crashpoint("driver.fed")
-        self._sound.set()
         self._carry(fed)
         for waiting, one in zip(batch, fed, strict=True):
             waiting.succeed(one.effects)
@@ -250,15 +276,16 @@ class Driver:
             if isinstance(entry.event, Report) and entry.event.body is not None:
                 self._needed[entry.seq] = entry.event.body.digest
 
-    async def _not_kept(self, batch: list[_Waiting], error: StorageFailed) -> None:
-        """Nothing was journaled, so nothing has happened: say so, and let the alarm ring again."""
+    def _not_kept(self, batch: list[_Waiting], error: StorageFailed) -> None:
+        """Nothing was journaled, so nothing has happened: say so. A timer makes up for what nobody else tells again."""
         self._trouble(error.message)
         for waiting in batch:
             waiting.fail(error)
         if any(isinstance(waiting.event, Timer | Boot) for waiting in batch):
-            self._try_again()
+            self._ring_soon()
 
-    def _try_again(self) -> None:
+    def _ring_soon(self) -> None:
+        """Feed a timer in a moment. One too many does no harm: the hub looks at the time, and a batch is projected."""
         soon = self.now() + RETRY_S
         self._alarm = soon if self._alarm is None else min(self._alarm, soon)
 
@@ -273,7 +300,12 @@ class Driver:
         return Fed(entry, effects, hub.state() if keep else None)
 
     def _carry(self, fed: Sequence[Fed]) -> None:
-        """Ring the bells, set the alarm."""
+        """The hub rests again: ring the bells, set the alarm."""
+        self.ended = self.hub.phase in ENDED
+        self._resting.set()
+        for node in self._asking:
+            self._services.bells[node].set()
+        self._asking.clear()
         for one in fed:
             for effect in one.effects:
                 if isinstance(effect, Send) and not isinstance(effect.body, Ack):  # that is an answer, and no news
@@ -290,7 +322,7 @@ class Driver:
             items = await self._services.database.write(lambda c: journal.project(c, self.name, mine))
         except StorageFailed as error:
             self._trouble(error.message)
-            self._try_again()
+            self._ring_soon()
             return
         crashpoint("driver.projected")
         self._unprojected.clear()
@@ -302,96 +334,103 @@ class Driver:
         self.closed += [
             e.what for one in mine for e in one.effects if isinstance(e, Save) and isinstance(e.what, Version)
         ]
-        for item in items:
-            self._services.broadcast.tell(item)
+        self._broadcast(items)
         if any(one.state is not None or _notes(one) for one in mine):
             self._services.broadcast.tell(Item("job", self.name, {}))
 
     # Repair
 
-    async def _restore(self) -> None:
-        """Rebuild the hub: last snapshot, then the events since; their effects are projected, but not sent."""
-        state, now, entries, self._seq = await self._services.database.write(lambda c: journal.load(c, self.name))
-        self._clock_base, self._clock_zero = now, time.monotonic()
-        hub = self._new_hub(state)
-        self._durable = {ref.digest for ref in state_refs(state)} if state is not None else set()
-        fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
-        self.hub = hub
-        self._unprojected = fed
-        self._needed.clear()
-        self._note_needs(entries)
-        self._carry(fed)
-        if fed:
-            await self._project()
-            log.info("replayed", job=self.name, events=len(fed), version=hub.version)
-
-    async def _recover(self, batch: list[_Waiting], entries: Sequence[Entry], error: Exception) -> None:
+    async def _recover(self, batch: list[_Waiting], error: Exception) -> None:
         """Feeding failed half-way, so the hub's state cannot be trusted: rebuild it from the journal.
 
-        A full disk is waited for. An event that fails again when it is replayed is set aside, named and noted.
+        The events are in the journal, and count if they can be fed then; so nobody is told yea or nay.
         """
         log.error("an event broke the hub; rebuilding", job=self.name, error=repr(error), exc_info=error)
         self.restoring = True
         self._trouble(str(error))
-        sorry = StorageFailed(f"the job is being restored after: {error}", hint="send again in a moment")
         for waiting in batch:
-            waiting.fail(error if isinstance(error, StorageFailed) else sorry)
+            waiting.fail(error if isinstance(error, StorageFailed) else self._not_now())
         await self._rebuild()
+        if not self.ended:
+            self._ring_soon()  # the event that broke it may have been the timer
 
     async def _rebuild(self) -> None:
-        """Restore the hub, however long the disk takes."""
-        while not self._stopping:
+        """Restore the hub, however long that takes. Ends without having done it only when the coordinator stops."""
+        while not self._stopping.is_set():
             try:
                 await self._restore()
-                self.trouble, self.restoring = "", False
-                self._sound.set()
                 return
-            except StorageFailed as failure:
+            except StorageFailed as failure:  # a full disk, a body that is missing: wait for help
                 self._trouble(failure.message)
-                await asyncio.sleep(RETRY_S)
             except Exception as failure:  # noqa: BLE001 - a bug met by one event must not end the job
-                await self._get_around(failure)
+                if await self._set_aside_poison(failure):
+                    continue
+                self._trouble(f"cannot be restored: {failure!r}")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S):
+                    await self._stopping.wait()
 
-    async def _get_around(self, failure: Exception) -> None:
-        """The journal cannot be fed as it is: set aside what breaks the hub, or wait for help."""
-        try:
-            found = await self._set_aside_poison(failure)
-        except Exception as error:
-            log.error("job cannot be restored", job=self.name, error=repr(error), exc_info=error)
-            found = False
-        if not found:
-            self._trouble(f"cannot be restored: {failure!r}")
-            await asyncio.sleep(RETRY_S)
+    async def _restore(self) -> None:
+        """Rebuild the hub: last snapshot, then the events since; their effects are projected, but not sent."""
+        state, now, entries, seq = await self._services.database.write(lambda c: journal.load(c, self.name))
+        hub = self._new_hub(state)
+        fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
+        self.hub, self._seq = hub, seq
+        self._durable = {ref.digest for ref in state_refs(state)} if state is not None else set()
+        self._clock_base, self._clock_zero = now, time.monotonic()
+        self._needed.clear()
+        self._note_needs(entries)
+        self._unprojected = fed
+        self.trouble, self.restoring = "", False
+        self._carry(fed)
+        for member in hub.roster.here():  # their polls were passed over, and may have missed a bell
+            self._services.bells[member.node].set()
+        if fed:
+            log.info("replayed", job=self.name, events=len(fed), version=hub.version)
+            await self._project()
 
     async def _set_aside_poison(self, failure: Exception) -> bool:
-        """Find the first event that breaks the hub, and take it out of the history; False when there is none."""
-        state, _, entries, _ = await self._services.database.write(lambda c: journal.load(c, self.name))
-        hub = self._new_hub(state)
-        for entry in entries:
-            try:
-                await asyncio.to_thread(self._feed_one, hub, entry)
-            except Exception:  # noqa: BLE001 - this is the one
-                await self._services.database.write(partial(journal.set_aside, job=self.name, seq=entry.seq))
-                kind, node = type(entry.event).__name__, getattr(entry.event, "node", "")
-                text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {failure}"
-                log.error("event set aside", job=self.name, seq=entry.seq, error=repr(failure))
-                await self.remark("warning", text, node)
-                return True
+        """Find the first event that breaks the hub, and take it out of the history; False when none could be."""
+        write = self._services.database.write
+        try:
+            state, _, entries, _ = await write(lambda c: journal.load(c, self.name))
+            hub = self._new_hub(state)
+            for entry in entries:
+                try:
+                    await asyncio.to_thread(self._feed_one, hub, entry)
+                except StorageFailed:  # no fault of the event's
+                    raise
+                except Exception as error:  # noqa: BLE001 - this is the one
+                    log.error("event set aside", job=self.name, seq=entry.seq, error=repr(error))
+                    kind, node = type(entry.event).__name__, getattr(entry.event, "node", "")
+                    text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {error}"
+                    note = journal.note("warning", text, hub.version, node)
+                    items = await write(partial(journal.set_aside, job=self.name, seq=entry.seq, why=note))
+                    self._broadcast(items)
+                    return True
+        except Exception as error:  # noqa: BLE001 - a snapshot that cannot be read, or the disk
+            log.error("the search for the event failed", job=self.name, error=repr(error), after=repr(failure))
         return False
 
     def _trouble(self, text: str) -> None:
+        """Let people see what is wrong; a start does not wait for it to be over."""
+        if text != self.trouble:
+            log.error("job in trouble", job=self.name, error=text)
         self.trouble = text
         self._begun.set()
-        log.error("job in trouble", job=self.name, error=text)
 
-    async def remark(self, kind: str, text: str, node: str = "") -> None:
+    # What people are told
+
+    async def remark(self, kind: NoteKind, text: str, node: str = "") -> None:
         """A note that follows from no event."""
-        data = {"version": self.hub.version, "kind": kind, "node": node or None, "text": text}
-        await self.publish("note", data)
+        await self.publish("note", journal.note(kind, text, self.hub.version, node))
 
     async def publish(self, topic: str, data: dict[str, Any]) -> None:
         """Put something into the feed, and tell the browsers."""
-        for item in await self._services.database.write(lambda c: journal.tell_aside(c, self.name, topic, data)):
+        self._broadcast(await self._services.database.write(lambda c: journal.tell_aside(c, self.name, topic, data)))
+
+    def _broadcast(self, items: Sequence[Item]) -> None:
+        for item in items:
             self._services.broadcast.tell(item)
 
 

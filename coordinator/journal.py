@@ -20,7 +20,7 @@ from coordinator.stream import Item
 from coordinator.tables import events, feed, snapshots, versions
 from shoal import wire
 from shoal.core.errors import InvalidPayload
-from shoal.core.machine import Effect, Event, Measured, Note, Save, Version
+from shoal.core.machine import Effect, Event, Measured, Note, NoteKind, Save, Version
 
 SNAPSHOTS_KEPT = 2
 
@@ -88,16 +88,20 @@ def _entry(connection: Connection, row: Row[Any]) -> Entry | None:
     try:
         return Entry(row.seq, row.now, row.at, wire.from_json(row.event))
     except (InvalidPayload, TypeError, ValueError) as error:
-        set_aside(connection, row.job, row.seq)
         text = f"event {row.seq} cannot be read and was set aside: {error}"
-        note = {"version": 0, "kind": "warning", "node": None, "text": text}
-        tell_aside(connection, row.job, "note", note)
+        set_aside(connection, row.job, row.seq, note("warning", text))
         return None
 
 
-def set_aside(connection: Connection, job: str, seq: int) -> None:
-    """An event that breaks the hub each time is kept, but not fed again."""
+def set_aside(connection: Connection, job: str, seq: int, why: dict[str, Any]) -> list[Item]:
+    """An event that breaks the hub each time is kept, but not fed again; people are told why."""
     connection.execute(update(events).where(events.c.job == job, events.c.seq == seq).values(aside=True))
+    return tell_aside(connection, job, "note", why)
+
+
+def note(kind: NoteKind, text: str, version: int = 0, node: str = "") -> dict[str, Any]:
+    """A note as the feed keeps it."""
+    return {"version": version, "kind": kind, "node": node or None, "text": text}
 
 
 def project(connection: Connection, job: str, fed: Sequence[Fed]) -> list[Item]:
@@ -124,8 +128,9 @@ def _project_effect(connection: Connection, job: str, entry: Entry, part: int, e
             merge_metrics(connection, job, effect.number, metrics)
             return _tell(connection, job, entry, part, "metrics", {"number": effect.number, "metrics": metrics})
         case Note():
-            data = {"version": effect.version, "kind": effect.kind, "node": effect.node or None, "text": effect.text}
-            return _tell(connection, job, entry, part, "note", data)
+            return _tell(
+                connection, job, entry, part, "note", note(effect.kind, effect.text, effect.version, effect.node)
+            )
     return []
 
 

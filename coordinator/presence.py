@@ -75,6 +75,12 @@ class Presence:
         self._last[node] = now
         self.changed.add(node)
 
+    def expect(self, node: str) -> None:
+        """A member of a job: it has a whole lease from now on if it has none, as after a restart."""
+        now = time.monotonic()
+        if self.leases.age(node, now) is None:
+            self.leases.heard(node, now)
+
     @contextmanager
     def listening(self, node: str) -> Iterator[None]:
         """While a node's poll is open, it is there."""

@@ -20,6 +20,7 @@ from coordinator.driver import Driver
 from coordinator.journal import trim_feed
 from coordinator.settings import Settings
 from coordinator.tables import jobs, versions
+from shoal.core.errors import StorageFailed
 from shoal.core.machine import Version
 from shoal.runtime.store import FileBodies
 
@@ -71,10 +72,12 @@ class Retention:
         best = {max(scored)[1]} if scored else set()
         return {row.digest for row in rows[-self._settings.models_kept :]} | best
 
-    async def sweep(self, driver: Driver) -> None:
-        """At the start: remove what a crash left half-made, and more."""
-        await asyncio.to_thread(driver.bodies.sweep)
-        await self._tidy(driver)
+    async def sweep(self, bodies: FileBodies) -> None:
+        """At the start: remove what a crash left half-made. If the disk refuses, that is no reason not to start."""
+        try:
+            await asyncio.to_thread(bodies.sweep)
+        except StorageFailed as error:
+            log.error("not cleared away", folder=str(bodies.folder), error=error.message)
 
     async def sweep_starts(self, starts: FileBodies) -> None:
         """At the start: jobs keep initial models of their own, so that those which came before them are in vain."""
@@ -87,9 +90,12 @@ class Retention:
             return
         self._due = time.monotonic() + TIDY_S
         for driver in drivers:
-            await self._tidy(driver)
+            await self.clear(driver)
 
-    async def _tidy(self, driver: Driver) -> None:
+    async def clear(self, driver: Driver) -> None:
+        """Remove what nothing names from one job's folder."""
+        if driver.restoring:  # nobody knows yet which reports of the journal it will fold
+            return
         named = await self._database.write(lambda c: self._named(c, driver.name))
         await asyncio.to_thread(driver.bodies.drop_partials, PARTIAL_AGE_S)
         old = await asyncio.to_thread(_old, driver.bodies, named)

@@ -26,7 +26,7 @@ from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
 from shoal.core.errors import InvalidJob, Refused, StorageFailed
-from shoal.core.machine import Lost
+from shoal.core.machine import Event, Lost
 from shoal.core.message import Join, Ref
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec, parse_job
@@ -119,10 +119,9 @@ class Coordinator:
         driver = Driver(record.spec, start, bodies, Services(self.database, self.broadcast, self.settings, self.bells))
         record.driver = driver
         self.records[driver.name] = record
+        await self.retention.sweep(bodies)  # first: a restoration may need the room
         await driver.start()
-        await self.retention.sweep(driver)
-        for member in driver.hub.roster.here():
-            self.presence.heard(member.node)  # it has a whole lease to come back in
+        await self.retention.clear(driver)
         await self._measure_newest(record.spec, driver)
         return driver
 
@@ -220,9 +219,17 @@ class Coordinator:
         self.presence.heard(node)
         row = update(nodes).where(nodes.c.name == node).values(info=info, seen_at=time.time())
         await self.database.write(lambda c: c.execute(row))
+        await self.tell_all(Join(node), only)
+
+    async def tell_all(self, event: Event, only: set[str] | None = None) -> None:
+        """Tell the running jobs (or `only` these) of a node's coming or going. None waits for another's disk."""
         for driver in self.running():
-            if only is None or driver.name in only:
-                await driver.tell(Join(node))
+            if only is not None and driver.name not in only:
+                continue
+            if driver.restoring:
+                driver.leave_word(event)
+            else:
+                await driver.tell(event)
 
     async def revoke(self, node: str) -> None:
         """Take a node's credential away, at once, and its orders with it."""
@@ -230,8 +237,7 @@ class Coordinator:
             raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
         self.directory.forget_node(node)
         self.presence.forget(node)
-        for driver in self.running():
-            await driver.tell(Lost(node, "removed by an operator"))
+        await self.tell_all(Lost(node, "removed by an operator"))
         self.bells[node].set()  # its open poll ends
 
     # Beside the requests
@@ -250,10 +256,14 @@ class Coordinator:
                 log.error("tick failed", error=repr(error), exc_info=error)
 
     async def _lose_the_silent(self) -> None:
+        running = [driver for driver in self.running() if not driver.restoring]
+        for driver in running:
+            for member in driver.hub.roster.here():
+                self.presence.expect(member.node)
         for node in self.presence.expired():
-            for driver in self.running():
-                member = driver.hub.roster.get(node)
-                if member is not None and member.here:
+            for driver in running:
+                found = driver.hub.roster.get(node)
+                if found is not None and found.here:
                     await driver.tell(Lost(node, f"no sign of life for {self.settings.lease_s:g} s"))
 
     async def _after_versions(self) -> None:

@@ -102,7 +102,8 @@ def _range(text: str, nbytes: int) -> tuple[int, int] | None:
     return start, stop
 
 
-def _standing(driver: Driver, node: str) -> Order:
+async def _standing(driver: Driver, node: str) -> Order:
+    await driver.settled()
     order = driver.order_of(node)
     if order is None:
         raise Refused(
@@ -137,7 +138,7 @@ async def upload(
 ) -> views.Body:
     """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off."""
     driver = coordinator.driver(job)
-    order = _standing(driver, node)
+    order = await _standing(driver, node)
     label(request, job, order.version, node, "body")
     start, total = _extent(request)
     if total < 1:
@@ -179,9 +180,13 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
     driver, bodies = coordinator.record(job).driver, coordinator.bodies_of(job)
     who = principal_of(request)
     if who is not None and who.role == "node":
-        order = _standing(coordinator.driver(job), who.name)
+        order = await _standing(coordinator.driver(job), who.name)
         if order.body is None or order.body.digest != digest:
-            raise NotAllowed("your order does not name this body", code="auth.forbidden", hint="poll for your order")
+            raise Refused(
+                f"the order that stands for {who.name} does not name this body",
+                code="order.superseded",
+                hint="poll: an order that named it was superseded by the one that the next answer brings",
+            )
         label(request, job, order.version, who.name, "model")
         return _file(bodies, request, order.body)
     if who is None and not coordinator.settings.reading_is_open:

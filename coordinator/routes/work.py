@@ -95,15 +95,17 @@ def _only_job(coordinator: Coordinator, node: str) -> str:
 async def _news(request: Request, coordinator: Coordinator, node: str, holds: Held, only: set[str]) -> Response | None:
     """The first thing that the node does not know yet."""
     for driver in coordinator.running():
+        if not driver.rests(node):  # what it says now may not have happened; the bell rings when it may be asked
+            continue
         if only and driver.name not in only:
             member = driver.hub.roster.get(node)
             if member is not None and member.here:  # its hello made it one, but it takes no part
                 await driver.tell(Leave(node))
             continue
-        if driver.restoring:  # what it says now may not have happened
-            continue
         if not driver.hub.knows(node):
             await driver.tell(Poll(node))
+            if not driver.rests(node):
+                continue
         standing, mine = driver.hub.standing(node), holds.get(driver.name)
         if isinstance(standing, Order) and (mine is None or (standing.id, standing.rev) > mine):
             return await _order(request, coordinator, driver, standing)
@@ -164,11 +166,8 @@ async def report(job: str, request: Request, node: Node, coordinator: Coord) -> 
     if driver is None or driver.ended:
         return _frame(job, Ack(message.order, False, "the job has ended"))
     label(request, job, min(message.version, driver.hub.version), node, "report")
-    order = driver.order_of(node)  # before the verdict: a version that closes now may withdraw it
-    answer = driver.hub.verdict(message)
-    if answer is not None:
-        await driver.settled()  # else it could be the word of a hub that an event has broken
-        order, answer = driver.order_of(node), driver.hub.verdict(message)
+    await driver.settled()  # a hub that is being restored knows of no order, and one that breaks now of too many
+    order, answer = driver.order_of(node), driver.hub.verdict(message)
     if answer is None:
         assert order is not None
         answer = await _count(coordinator, driver, order, message, frame.payload)
@@ -246,7 +245,10 @@ async def failure(job: str, request: Request, node: Node, coordinator: Coord) ->
     if ended:
         return _frame(job, Ack(message.order, False, "the job has ended"))
     driver = coordinator.driver(job)
-    coordinator.presence.doing[job, node].fail(message.error)
+    await driver.settled()
+    order = driver.order_of(node)
+    if order is not None and order.id == message.order:  # else it is withdrawn already, and nobody's concern
+        coordinator.presence.doing[job, node].fail(message.error)
     return _frame(job, await driver.answer(message, node))
 
 
@@ -267,6 +269,5 @@ async def beat(body: Beat, request: Request, node: Node, coordinator: Coord) -> 
 async def leave(request: Request, node: Node, coordinator: Coord) -> None:
     """The node goes and hands its orders back."""
     label(request, _only_job(coordinator, node), node=node, kind="leave")
-    for driver in coordinator.running():
-        await driver.tell(Leave(node))
+    await coordinator.tell_all(Leave(node))
     coordinator.presence.leases.forget(node)

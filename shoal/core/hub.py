@@ -247,7 +247,7 @@ class Hub(HubState):
 
     def _leave(self, event: Leave, now: float) -> list[Effect]:
         member = self.roster.get(event.node)
-        if member is None:
+        if member is None or not (member.here or member.order is not None):  # said again, or long since lost
             return []
         text = f"{event.node} left"
         if member.order is not None:

@@ -148,11 +148,14 @@ class Measured:
     metrics: Metrics
 
 
+NoteKind = Literal["decision", "node", "refusal", "state", "warning"]
+
+
 @dataclass(frozen=True)
 class Note:
     """A sentence for people: what was decided, and why."""
 
-    kind: Literal["decision", "node", "refusal", "state", "warning"]
+    kind: NoteKind
     text: str
     version: int
     node: str = ""
