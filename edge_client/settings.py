@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from shoal.core.machine import HUB
 from shoal.heads import NAME
 from shoal.settings import DEFAULT_URL
 
@@ -46,6 +47,8 @@ class EdgeSettings(BaseModel):
     def _is_name(cls, name: str) -> str:
         if name and not NAME.fullmatch(name):
             raise ValueError("a name has 1 to 63 of a-z, 0-9, '.', '_', '-' and begins with a letter or digit")
+        if name == HUB:
+            raise ValueError(f"no node may be called {HUB}: choose another name")
         return name
 
     @field_validator("jobs")
@@ -73,4 +76,4 @@ class EdgeSettings(BaseModel):
 def machine_name(host: str) -> str:
     """A machine's name as a node's: the first part, in lower case, with what a name can't hold left out."""
     plain = re.sub(r"[^a-z0-9_-]+", "-", host.lower().partition(".")[0]).strip("-_")[:63]
-    return plain or "node"
+    return "node" if plain in ("", HUB) else plain

@@ -70,7 +70,7 @@ class HttpTransport:
                 if damaged == DAMAGED_MAX:
                     raise
             except NotAllowed as error:
-                raise _unless_revoked(error, "a newer order stands: it comes with the next poll") from error
+                raise _unless_revoked(error, "something on the way forbids it: look at the proxy") from error
         return bodies.get(ref)
 
     def _fetch(self, job: str, bodies: FileBodies, ref: Ref, cancelled: Wanted) -> None:

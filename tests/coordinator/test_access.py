@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from coordinator.app import create_app
+from shoal.core.machine import HUB
 from tests.coordinator.clients import client
 from tests.coordinator.node import body, displacement, initial
 from tests.coordinator.server import FAST, OPERATOR, Inside, inside, until
@@ -322,6 +323,16 @@ def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_fac
             order_of(stage.nodes[2], "main")  # somebody else does its work
         finally:
             stage.close()
+
+
+def test_no_node_is_called_as_the_coordinators_side_is(coordinator: Inside) -> None:
+    """Messages to "hub" go to the coordinator. The token is not spent on it."""
+    token = coordinator.token()
+    wanted = {"token": token, "name": HUB}
+    found = problem(coordinator.request("POST", "/api/v1/enrol", json=wanted), 422, "node.reserved")
+    assert "--name" in found["hint"]
+    assert coordinator.get("/nodes")["nodes"] == []
+    assert coordinator.request("POST", "/api/v1/enrol", json={**wanted, "name": "hub-1"}).status_code == 201
 
 
 def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:

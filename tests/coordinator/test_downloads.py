@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.coordinator.node import body, initial
 from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import Stage, problem, set_up
+from tests.coordinator.stage import Stage, order_of, problem, set_up
 
 SIZE = 400_000
 DATA = body(initial(SIZE))
@@ -112,7 +113,24 @@ def test_a_node_reads_what_its_order_names(stage: Stage) -> None:
     assert stage.send("n0", "GET", path).content == DATA
     assert stage.send("n0", "GET", path, headers={"Range": "bytes=100000-"}).content == DATA[100_000:]
     problem(stage.send("n2", "GET", path), 409, "order.none")
-    problem(stage.send("n0", "GET", f"/jobs/main/bodies/{'0' * 64}"), 403, "auth.forbidden")
+    problem(stage.send("n0", "GET", f"/jobs/main/bodies/{'0' * 64}"), 409, "order.superseded")
+
+
+def test_the_body_of_a_superseded_order_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    """Nobody is forbidden anything: the node polls, and gets the order that stands, with its body."""
+    with inside(tmp_path / "data") as running:
+        stage = set_up(running, size=SIZE, schedule={"min_nodes": 2, "cohort": 1, "over": 1})
+        first = stage.orders["n0"].body
+        assert first is not None
+        assert stage.send("n2", "POST", "/leave").status_code == 204
+        assert stage.nodes[1].report("main", stage.orders["n1"]).counted, "which closes the round without n0"
+        second, _ = order_of(stage.nodes[0], "main")
+        assert second.version == 1
+        assert second.body is not None
+        found = problem(stage.send("n0", "GET", f"/jobs/main/bodies/{first.digest}"), 409, "order.superseded")
+        assert "poll" in found["hint"]
+        assert stage.send("n0", "GET", f"/jobs/main/bodies/{second.body.digest}").status_code == 200
+        stage.close()
 
 
 def test_a_download_is_not_disturbed_by_the_file_going_away(stage: Stage) -> None:

@@ -25,6 +25,7 @@ from shoal.settings import load
         ("--_x_--", "x"),
         ("", "node"),
         ("...", "node"),
+        ("hub.example.org", "node"),
         ("x" * 100, "x" * 63),
     ],
 )
@@ -47,6 +48,7 @@ def test_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ("name", "Upper"),
         ("name", "a/b"),
         ("name", ".."),
+        ("name", "hub"),
         ("jobs", ["../x"]),
         ("url", "host:8080"),
         ("wait_s", 0),

@@ -236,7 +236,10 @@ def test_a_body_that_is_no_body(transport: HttpTransport, link: Script) -> None:
         transport.body("j", ref, never)
 
 
-def test_a_superseded_orders_body_is_forbidden_but_nobody_is_revoked(transport: HttpTransport, link: Script) -> None:
+def test_what_is_forbidden_or_superseded_revokes_nobody(transport: HttpTransport, link: Script) -> None:
+    link.then["download"] = [Refused("a newer one stands", code="order.superseded")]
+    with pytest.raises(Refused, match="a newer one stands"):
+        transport.body("j", REF, never)
     link.then["download"] = [NotAllowed("not yours", code="auth.forbidden")]
     with pytest.raises(Refused, match="not yours"):
         transport.body("j", REF, never)
