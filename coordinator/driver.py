@@ -383,8 +383,6 @@ class Driver:
         self._unprojected = fed
         self.trouble, self.restoring = "", False
         self._carry(fed)
-        for member in hub.roster.here():  # their polls were passed over, and may have missed a bell
-            self._services.bells[member.node].set()
         if fed:
             log.info("replayed", job=self.name, events=len(fed), version=hub.version)
             await self._project()

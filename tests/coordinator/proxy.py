@@ -24,6 +24,7 @@ ENDPOINTS: dict[str, str] = {
     "uploaded": r"HEAD /api/v1/jobs/[^/]+/bodies/",
     "download": r"GET /api/v1/jobs/[^/]+/bodies/",
     "failure": r"POST /api/v1/jobs/[^/]+/failures",
+    "status": r"POST /api/v1/jobs/[^/]+/status",
     "beat": r"POST /api/v1/beat",
     "leave": r"POST /api/v1/leave",
 }

@@ -48,6 +48,7 @@ NODE = {
     "POST /api/v1/leave",
     "POST /api/v1/jobs/{job}/reports",
     "POST /api/v1/jobs/{job}/failures",
+    "POST /api/v1/jobs/{job}/status",
     "PUT /api/v1/jobs/{job}/bodies/{digest}",
     "HEAD /api/v1/jobs/{job}/bodies/{digest}",
 }
@@ -136,7 +137,7 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
     method, path = operation.split(" ")
     digest = hashlib.sha256(body(initial(SIZE))).hexdigest()
     path = path.format(job="main", digest=digest, number=0, node="nobody")
-    content = {"content": b""} if "bodies" in path or "reports" in path or "failures" in path else {}
+    content = {"content": b""} if "bodies" in path or "reports" in path or "failures" in path or "status" in path else {}
     if not content and method == "POST":
         content = {"json": JSON.get(operation, {})}
     with (
