@@ -14,6 +14,7 @@ from coordinator.tables import versions
 from coordinator.views import iso
 from shoal.core.hub import Hub
 from shoal.core.tree import Tree
+from shoal.core.words import counted
 
 if TYPE_CHECKING:
     from coordinator.driver import Driver
@@ -81,7 +82,7 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
         name=spec.name,
         title=spec.title or spec.name,
         state=_state(record, driver),
-        state_why=driver.trouble or hub.ends_after_round or _why(hub),
+        state_why=driver.trouble or _why(hub),
         algorithm=driver.hub.algorithm.name,
         schedule=driver.hub.schedule.name,
         version=hub.version,
@@ -112,11 +113,17 @@ def _state(record: Record, driver: Driver) -> views.JobState:
 
 
 def _why(hub: Hub) -> str:
-    if hub.phase == "waiting":
-        return "waiting for a node" if not hub.roster.here() else "waiting for an initial model"
+    """Why a job is in its state: the reason alone, since the state stands beside it wherever it is shown."""
+    if hub.phase in ("done", "stopped"):
+        return hub.ends_after_round
+    if hub.ends_after_round:
+        return f"stops after this round: {hub.ends_after_round}"
     if hub.paused_at is not None:
-        return "paused by an operator"
-    return f"round {hub.version + 1}: {len(hub.gathered.reports)} reports" if hub.phase == "running" else hub.phase
+        return "by an operator"
+    if hub.phase == "waiting":
+        return "for an initial model" if hub.roster.here() else "for a node"
+    measured = counted(len(hub.gathered.reports), "report")
+    return f"round {hub.version + 1}: {measured}" if hub.phase == "running" else f"the final model: {measured}"
 
 
 def _eta(hub: Hub, wanted: int) -> float | None:

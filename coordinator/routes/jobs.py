@@ -69,23 +69,21 @@ async def job(job: str, request: Request, coordinator: Coord, _: ReaderOrNode) -
 @router.post("/jobs/{job}/pause", responses=errors(409))
 async def pause(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """Ask nothing new until it is resumed; reports that come still count."""
-    await coordinator.driver(job).tell(Pause(f"paused: {body.why}" if body.why else "paused by an operator"))
+    await coordinator.driver(job).tell(Pause(body.why or Pause.why))
     return await _job(coordinator, job)
 
 
 @router.post("/jobs/{job}/resume", responses=errors(409))
 async def resume(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """Go on after a pause."""
-    await coordinator.driver(job).tell(Resume(f"resumed: {body.why}" if body.why else "resumed by an operator"))
+    await coordinator.driver(job).tell(Resume(body.why or Resume.why))
     return await _job(coordinator, job)
 
 
 @router.post("/jobs/{job}/stop", responses=errors(409))
 async def stop(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """End a job, now or when the round in hand has closed."""
-    await coordinator.driver(job).tell(
-        Stop(f"stopped: {body.why}" if body.why else "stopped by an operator", body.when)
-    )
+    await coordinator.driver(job).tell(Stop(body.why or Stop.why, body.when))
     coordinator.ring()
     return await _job(coordinator, job)
 

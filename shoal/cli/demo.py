@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.doctor import is_free
-from shoal.cli.jobs import node_table, reason
+from shoal.cli.jobs import node_table
 from shoal.cli.output import out
 from shoal.cli.text import number, pairs, percent, seconds, size
 from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
@@ -175,7 +175,7 @@ def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[st
 
     job = follow(api, job, timeout_s=RUN_S, check=check)
     if job["state"] != "done":
-        raise ShoalError(f"the job is {job['state']}: {reason(job)}", code=f"job.{job['state']}")
+        raise ShoalError(f"the job is {job['state']}: {job['state_why']}", code=f"job.{job['state']}")
     return job
 
 

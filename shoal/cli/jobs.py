@@ -82,7 +82,7 @@ def show(
 def summary(job: dict[str, Any]) -> Table:
     """A job in a few lines."""
     rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] else ""))]
-    rows += [("state", state(job["state"]) + (f" [dim]({safe(reason(job))})[/]" if reason(job) else ""))]
+    rows += [("state", state(job["state"]) + (f" [dim]({safe(job['state_why'])})[/]" if job["state_why"] else ""))]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", f"{job['version']} of {job['versions']}{left}")]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
@@ -94,11 +94,6 @@ def summary(job: dict[str, Any]) -> Table:
         rows.append(("model", f"{job['model']['parameters']:,} parameters, {size(job['model']['bytes'])}"))
     rows.append(("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
     return pairs(rows)
-
-
-def reason(job: dict[str, Any]) -> str:
-    """Why a job is in its state, without saying the state again."""
-    return str(job["state_why"] or "").removeprefix(job["state"]).removeprefix(": ").strip()
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
@@ -132,13 +127,13 @@ def note_table(notes: list[dict[str, Any]]) -> Table:
 @app.command("pause")
 def pause(job: Job, why: Why = "", url: Url = None, token: Token = None) -> None:
     """Ask nothing new of the nodes; what they are at still counts."""
-    _act("pause", job, {"why": why or "paused by an operator"}, url, token)
+    _act("pause", job, {"why": why}, url, token)
 
 
 @app.command("resume")
 def resume(job: Job, why: Why = "", url: Url = None, token: Token = None) -> None:
     """Go on with a paused job."""
-    _act("resume", job, {"why": why or "resumed by an operator"}, url, token)
+    _act("resume", job, {"why": why}, url, token)
 
 
 @app.command("stop")
@@ -150,7 +145,7 @@ def stop(
     token: Token = None,
 ) -> None:
     """End a job for good. Its models and metrics stay."""
-    _act("stop", job, {"why": why or "stopped by an operator", "when": when}, url, token)
+    _act("stop", job, {"why": why, "when": when}, url, token)
 
 
 def _act(verb: str, job: str, body: dict[str, str], url: str | None, token: str | None) -> None:

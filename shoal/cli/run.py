@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.jobs import node_table, reason, summary
+from shoal.cli.jobs import node_table, summary
 from shoal.cli.options import JobFile, Judged, Presets, Token, Url, spread
 from shoal.cli.output import Advance, out
 from shoal.cli.text import size
@@ -136,7 +136,7 @@ def report(job: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
     if not out.flags.json:
         out.answer({}, summary(job), node_table(nodes))
     raise ShoalError(
-        f"{job['name']} is {job['state']}: {reason(job)}",
+        f"{job['name']} is {job['state']}: {job['state_why']}",
         code=f"job.{job['state']}",
         hint=f"shoal jobs show {job['name']} --notes 50",
     )

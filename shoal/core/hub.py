@@ -57,6 +57,7 @@ from shoal.core.plan import Plan
 from shoal.core.roster import Member
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, Wait, Warn
 from shoal.core.tree import Layout, Slots
+from shoal.core.words import counted
 
 __all__ = ["Hub", "Plan"]
 
@@ -267,7 +268,7 @@ class Hub(HubState):
         if self.paused_at is not None or self.phase in ("done", "stopped"):
             return []
         self.paused_at = now
-        return [Note("state", event.why, self.version)]
+        return [Note("state", f"paused: {event.why}", self.version)]
 
     def _resume(self, event: Resume, now: float) -> list[Effect]:
         if self.paused_at is None:
@@ -275,15 +276,15 @@ class Hub(HubState):
         if self.gathered.opened is not None:
             self.gathered.opened += now - self.paused_at  # the pause does not count against the deadline
         self.paused_at = None
-        return [Note("state", event.why, self.version)]
+        return [Note("state", f"resumed: {event.why}", self.version)]
 
     def _stop(self, event: Stop, now: float) -> list[Effect]:
         if self.phase in ("done", "stopped"):
             return []
-        why = event.why or "stopped by an operator"  # an empty reason would not be seen as one
+        why = event.why or "by an operator"  # an empty reason would not be seen as one
         if event.when == "round" and self.phase == "running" and self.gathered.opened is not None:
             self.ends_after_round = why
-            return [Note("state", f"{why}: after this round", self.version)]
+            return [Note("state", f"stops after this round: {why}", self.version)]
         return self._end("stopped", why)
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:
@@ -426,14 +427,14 @@ class Hub(HubState):
         if self.ends_after_round:
             return effects + self._end("stopped", self.ends_after_round)
         return effects + self._end(
-            "done", f"done: {self.version} versions, measured by {len(self.gathered.reports)} nodes"
+            "done", f"{counted(self.version, 'version')}, measured by {counted(len(self.gathered.reports), 'node')}"
         )
 
     def _end(self, phase: Phase, why: str) -> list[Effect]:
         self.phase, self.paused_at, self.ends_after_round = phase, None, why
         self._withdraw()
         sends = [Send(member.node, Stop(why)) for member in self.roster.here()]
-        return [Note("state", why, self.version), *sends]
+        return [Note("state", f"{phase}: {why}", self.version), *sends]
 
     # Small parts
 

@@ -149,21 +149,21 @@ class Ack:
 class Pause:
     """Ask nothing new for now."""
 
-    why: str = "paused by an operator"
+    why: str = "by an operator"
 
 
 @dataclass(frozen=True)
 class Resume:
     """Go on."""
 
-    why: str = "resumed by an operator"
+    why: str = "by an operator"
 
 
 @dataclass(frozen=True)
 class Stop:
     """To a node: the job has ended. From an operator: end it, now or when the current version has closed."""
 
-    why: str = "stopped by an operator"
+    why: str = "by an operator"
     when: Literal["now", "round"] = "now"
 
 

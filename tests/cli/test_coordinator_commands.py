@@ -59,10 +59,10 @@ def test_a_diverged_job_can_be_shown(shoal: Shoal, fake: FakeCoordinator, place:
 @pytest.mark.parametrize(
     ("arguments", "body"),
     [
-        ("pause digits", {"why": "paused by an operator"}),
+        ("pause digits", {"why": ""}),
         ("pause digits --why lunch", {"why": "lunch"}),
-        ("resume digits", {"why": "resumed by an operator"}),
-        ("stop digits", {"why": "stopped by an operator", "when": "now"}),
+        ("resume digits", {"why": ""}),
+        ("stop digits", {"why": "", "when": "now"}),
         ("stop digits --when round --why enough", {"why": "enough", "when": "round"}),
     ],
 )
