@@ -35,6 +35,7 @@ class Meter:
         self._missing = self._block.nbytes
         self._kept = bytearray()  # of the block in hand, when it does not come in one piece
         self._squares: dict[int, float] = {}
+        self._booleans = True
 
     def feed(self, piece: bytes | memoryview) -> None:
         """Take the next bytes."""
@@ -51,18 +52,20 @@ class Meter:
     def _measure(self, data: bytearray | memoryview) -> None:
         """The block in hand is complete; the next one is taken up."""
         slot, dtype, _ = self._block
-        if dtype:
+        if dtype == "BOOL":
+            self._booleans &= bool(np.frombuffer(data, np.uint8).max() <= 1)
+        elif dtype:
             wide = to_float(np.frombuffer(data, np.uint8), dtype, np.float64 if dtype == "F64" else np.float32)
             self._squares[slot] = self._squares.get(slot, 0.0) + float(np.dot(wide, wide))
-            self._kept = bytearray()
+        self._kept = bytearray()
         self._block = next(self._blocks, _END)
         self._missing = self._block.nbytes
 
     @property
     def norm(self) -> float | None:
-        """The greatest norm of a slot; None when something is not finite, or overflows: `wire.measure` says what."""
+        """The greatest norm of a slot; None when something is wrong with a number: `wire.measure` says what."""
         norms = [math.sqrt(square) for square in self._squares.values()]
-        return max(norms, default=0.0) if all(map(math.isfinite, norms)) else None
+        return max(norms, default=0.0) if self._booleans and all(map(math.isfinite, norms)) else None
 
 
 def _blocks(expected: Layout) -> Iterator[_Block]:
@@ -74,4 +77,5 @@ def _blocks(expected: Layout) -> Iterator[_Block]:
             continue
         for segment in layout.segments:
             for block in segment.blocks():
-                yield _Block(slot, block.dtype if block.is_float else "", block.stop - block.start)
+                measured = block.is_float or block.dtype == "BOOL"
+                yield _Block(slot, block.dtype if measured else "", block.stop - block.start)

@@ -54,7 +54,7 @@ class Uploads:
         with incoming:
             async for piece in pieces:
                 if piece and not start:
-                    check.feed(piece)
+                    await _look(check, piece)
                 if piece:
                     incoming.write(piece)
                 if meter is not None:
@@ -98,7 +98,7 @@ class Uploads:
         if len(payload) != ref.nbytes:
             raise InvalidPayload(f"{len(payload)} bytes came, {ref.nbytes} were announced", code="payload.length")
         check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
-        check.feed(payload)
+        await _look(check, payload)
         check.finish()
         self.room_for(ref.nbytes)
         await _received(self._keep, ref, expected, payload)
@@ -126,6 +126,14 @@ class Uploads:
         if limits is not None:
             _check_limits(limits, report, norm)
         return norm
+
+
+async def _look(check: wire.BodyCheck, piece: bytes) -> None:
+    """Check the next bytes; in a thread where a header may have to be parsed, so that nobody else waits for that."""
+    if check.parses:
+        await asyncio.to_thread(check.feed, piece)
+    else:
+        check.feed(piece)
 
 
 async def _received(store: Callable[..., None], *arguments: object) -> None:

@@ -11,8 +11,9 @@ at most `INLINE_BYTES_MAX` long. A longer one travels alone, under its SHA-256.
 
     {"shoal": 1, "job": "digits", "type": "report", "order": [1, 17], "version": 3, "weight": 359.0, "body": {...}, ...}
 
-Heads are strict: unknown or missing fields, wrong types and numbers out of range are refused. NaN and infinity are
-allowed in measured values alone, as the strings "NaN", "Infinity" and "-Infinity": a diverged loss must be seen.
+Heads are strict: unknown, missing or repeated fields, wrong types and numbers out of range are refused. NaN and
+infinity are allowed in measured values alone, as the strings "NaN", "Infinity" and "-Infinity": a diverged loss must be
+seen.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from shoal import strict_json
 from shoal.core import machine, message
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.machine import Event
 from shoal.core.message import Message, Status
-from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree, first_not_finite, norm
+from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree, first_not_boolean, first_not_finite, norm
 from shoal.heads import COUNT_MAX, NAME, check
 
 PROTOCOLS = (1,)
@@ -240,6 +242,11 @@ class BodyCheck:
             raise InvalidPayload(f"a body of {nbytes} bytes; at most {nbytes_max}", code="payload.too-large")
         self._header_bytes = len(expected.header) if expected is not None else 8
 
+    @property
+    def parses(self) -> bool:
+        """Whether the next bytes may complete a header that must be parsed: for a thread, since that may be 4 MiB."""
+        return self._expected is None and not 8 < len(self._head) == self._header_bytes
+
     def feed(self, piece: bytes | memoryview) -> None:
         """Look at the next bytes. Raises `InvalidPayload` at the first that are wrong."""
         self._seen += len(piece)
@@ -279,9 +286,13 @@ class BodyCheck:
 
 
 def measure(slots: Slots) -> float:
-    """The greatest norm of a body's trees. Raises `InvalidPayload`, naming the tensor, when a number is not finite."""
+    """The greatest norm of a body's trees. Raises `InvalidPayload`, naming the tensor, for a number that is not finite
+    and for a BOOL that is neither 0 nor 1."""
     greatest = 0.0
     for slot, value in slots.items():
+        wrong = first_not_boolean(value) if isinstance(value, Tree) else None
+        if wrong is not None:
+            raise InvalidPayload(f"{_named(slot, *wrong)} is a BOOL of neither 0 nor 1", code="payload.boolean")
         size = norm(value) if isinstance(value, Tree) else abs(value)
         if not math.isfinite(size):
             raise InvalidPayload(
@@ -297,8 +308,11 @@ def _not_finite(slot: str, value: Tree | float) -> str:
     if not isinstance(value, Tree):
         return f"@{slot} is not finite"
     found = first_not_finite(value)
-    prefix = "" if slot == "model" else f"@{slot}/"
-    return f"{prefix}{found[0]}[{found[1]}] is not finite" if found else "the norm overflows"
+    return f"{_named(slot, *found)} is not finite" if found else "the norm overflows"
+
+
+def _named(slot: str, tensor: str, index: int) -> str:
+    return f"{'' if slot == 'model' else f'@{slot}/'}{tensor}[{index}]"
 
 
 # Heads and frames
@@ -420,10 +434,9 @@ def decode(data: bytes) -> Frame:
     if len(data) - 4 - length > INLINE_BYTES_MAX:
         raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
     try:
-        text = str(data[4 : 4 + length], "utf-8")  # json.loads would take other encodings as well
-        values = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
+        values = strict_json.loads(data[4 : 4 + length])
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"the head is no JSON: {error}", code="head.invalid") from None
+        raise InvalidPayload(f"the head is no strict JSON: {error}", code="head.invalid") from None
     if not isinstance(values, dict):
         raise InvalidPayload("the head is no object", code="head.invalid")
     protocol, job = values.pop("shoal", None), values.pop("job", None)
@@ -438,19 +451,6 @@ def decode(data: bytes) -> Frame:
     if "norm" in values:  # the receiver's own measurement, which nobody may send
         raise InvalidPayload("norm: a field that never travels", code="head.invalid")
     return Frame(job, from_json(values, _MESSAGES), data[4 + length :])
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _no_constant(text[:20])
-
-
-def _whole(text: str) -> int:
-    return int(text) if len(text) <= 20 else int(_no_constant(f"{text[:20]}…"))
 
 
 def negotiate(offered: Iterable[int]) -> int:

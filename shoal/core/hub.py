@@ -426,9 +426,8 @@ class Hub(HubState):
             return [*effects, Wake(due)]
         if self.ends_after_round:
             return effects + self._end("stopped", self.ends_after_round)
-        return effects + self._end(
-            "done", f"{counted(self.version, 'version')}, measured by {counted(len(self.gathered.reports), 'node')}"
-        )
+        made, measured = counted(self.version, "version"), counted(len(self.gathered.reports), "node")
+        return effects + self._end("done", f"{made}, measured by {measured}")
 
     def _end(self, phase: Phase, why: str) -> list[Effect]:
         self.phase, self.paused_at, self.ends_after_round = phase, None, why

@@ -338,6 +338,16 @@ def first_not_finite(a: Tree) -> tuple[str, int] | None:
     return None
 
 
+def first_not_boolean(a: Tree) -> tuple[str, int] | None:
+    """The name and flat index of the first BOOL that is neither 0 nor 1; None when all are."""
+    for leaf in a.layout.leaves:
+        for start in range(leaf.start, leaf.stop, BLOCK_ELEMENTS) if leaf.dtype == "BOOL" else ():
+            block = a.block(start, min(start + BLOCK_ELEMENTS, leaf.stop))
+            if block.max() > 1:
+                return leaf.name, start - leaf.start + int(np.argmax(block > 1))
+    return None
+
+
 def digest(a: Tree) -> str:
     """SHA-256, in hexadecimal, of the safetensors file that holds this tree."""
     sha = hashlib.sha256(a.layout.header)

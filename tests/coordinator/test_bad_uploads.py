@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import socket
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from shoal import wire
 from shoal.core.message import Ack
 from tests.coordinator.node import initial
 from tests.coordinator.server import Inside, inside, until
@@ -103,6 +105,30 @@ def test_a_refused_upload_leaves_nothing(stage: Stage, name: str) -> None:
     problem(send(stage), status, code)
     assert stage.picture() == before
     assert not leftovers(stage)
+
+
+def test_a_boolean_of_neither_0_nor_1_is_refused_whatever_the_model(stage: Stage) -> None:
+    data = model(mask=np.ones(9, bool))[:-1] + b"\2"
+    path = f"/api/v1/bodies/{hashlib.sha256(data).hexdigest()}"
+    problem(stage.running.request("PUT", path, content=data), 422, "payload.boolean")
+    assert stage.running.request("HEAD", path).status_code != 200
+
+
+def test_a_header_is_parsed_beside_the_loop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 MiB of header take a second or more, in which nobody else would be answered."""
+    parsed: list[bool] = []
+    real = wire.parse_header
+
+    def parse(header: bytes) -> wire.Layouts:
+        parsed.append(asyncio._get_running_loop() is None)
+        return real(header)
+
+    monkeypatch.setattr(wire, "parse_header", parse)
+    data = bytes(save({f"layer-{n}": np.zeros(2, np.float32) for n in range(3000)}))
+    path = f"/api/v1/bodies/{hashlib.sha256(data).hexdigest()}"
+    assert stage.running.request("PUT", path, content=data).status_code == 201
+    assert parsed
+    assert all(parsed)
 
 
 def test_a_body_of_another_length_is_not_the_one_that_is_here(stage: Stage) -> None:

@@ -38,6 +38,7 @@ def mixed(seed: int, elements: int) -> Slots:
         "d": np.zeros((0, 4), np.float32),
         "e": draw.standard_normal(elements).astype(np.float16),
         "f": draw.integers(0, 0x4000, elements).astype(np.uint16),
+        "g": draw.integers(0, 2, elements).astype(bool),
     }
     other = Tree.of({"w": draw.standard_normal(elements).astype(np.float32)})
     return {"model": Tree.of(arrays, {"f": "BF16"}), "c": other, "step": -float(elements) * 1e20}
@@ -70,6 +71,15 @@ def test_what_is_not_finite_is_left_to_measure(value: float, place: str) -> None
         slots[place] = Tree.of({"w": np.array([1.0, value, 1.0], np.float32)})
     expected = 1e30 if (place, value) == ("step", 1e30) else None
     assert metered(slots, [7]) == expected
+
+
+@pytest.mark.parametrize("cuts", [[], [1], list(range(0, 2000, 97))])
+def test_a_boolean_that_is_none_is_left_to_measure(cuts: list[int]) -> None:
+    for value in (0, 1, 2, 255):
+        mask = np.ones(1000, np.uint8)
+        mask[700] = value
+        slots: Slots = {"model": Tree.of({"mask": mask.view(bool), "w": np.ones(3)})}
+        assert metered(slots, cuts) == (None if value > 1 else wire.measure(slots))
 
 
 def test_numbers_alone() -> None:

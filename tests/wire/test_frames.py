@@ -246,6 +246,17 @@ def test_another_protocol_is_refused_as_such(protocol: Any) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("key", ['"version":3', '"shoal":1', '"nbytes":9', '"train/loss":0.5', '"type":"report"'])
+def test_a_key_stands_once(key: str) -> None:
+    """Which of the two counts would be each reader's own choice."""
+    text = json.dumps(head_of("report"), separators=(",", ":"))
+    wire.decode(framed(text.encode()))
+    assert text.count(key) == 1
+    with pytest.raises(InvalidPayload, match="stands twice") as caught:
+        wire.decode(framed(text.replace(key, f"{key},{key}").encode()))
+    assert caught.value.code == "head.invalid"
+
+
 def test_a_head_without_protocol_is_refused() -> None:
     with pytest.raises(Refused, match="protocol None"):
         wire.decode(framed({"job": "digits", "type": "poll", "node": "a"}))

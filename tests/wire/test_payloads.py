@@ -231,6 +231,20 @@ def test_a_norm_that_overflows_is_told_from_infinity(dtype: str, size: float) ->
     assert caught.value.code == "payload.not-finite"
 
 
+@pytest.mark.parametrize("index", [0, core.BLOCK_ELEMENTS - 1, core.BLOCK_ELEMENTS, core.BLOCK_ELEMENTS + 4])
+@pytest.mark.parametrize(("slot", "name"), [("model", "mask"), ("c", "@c/mask")])
+def test_a_boolean_is_0_or_1(index: int, slot: str, name: str) -> None:
+    mask = np.ones(core.BLOCK_ELEMENTS + 5, bool)
+    body = bytearray(body_of({slot: Tree.of({"mask": mask, "none": np.zeros(0, bool), "w": np.ones(2)})}))
+    assert wire.measure(wire.open_payload(bytes(body))) == pytest.approx(math.sqrt(2))
+    for wrong in (2, 255):
+        body[len(body) - len(mask) + index] = wrong
+        with pytest.raises(InvalidPayload) as caught:
+            wire.measure(wire.open_payload(bytes(body)))
+        assert caught.value.message == f"{name}[{index}] is a BOOL of neither 0 nor 1"
+        assert caught.value.code == "payload.boolean"
+
+
 @given(slots(bound=100.0))
 def test_the_greatest_norm_counts(made: dict) -> None:
     norms = [0.0]
