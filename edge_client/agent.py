@@ -159,8 +159,7 @@ class Agent:
     # Entering
 
     async def _enter(self) -> None:
-        if self.learner is None:
-            self.learner = await self.lane.run(self._load)
+        self.learner = await self.lane.run(self._load)
         await self.lane.run(self._limit_threads)
         welcome = None
         known = self.state.identity()
@@ -190,16 +189,14 @@ class Agent:
 
     def _load(self) -> Learner:
         """In the training thread, as all that the learner does."""
-        from shoal.learn.loading import load_learner
+        from shoal.learn.loading import directed, load_learner
 
-        if not self.settings.learner:
+        settings = self.settings
+        if self.learner is not None:
+            return directed(self.learner, device=settings.device, precision=settings.precision)
+        if not settings.learner:
             raise InvalidJob("no learner", code="learner.missing", hint="name one: file.py:name or package.module:name")
-        return load_learner(self.settings.learner, self._options())
-
-    def _options(self) -> dict[str, Any]:
-        """The options, with device and precision where they were chosen."""
-        chosen = {"device": self.settings.device, "precision": self.settings.precision}
-        return {**{name: value for name, value in chosen.items() if value not in ("", "auto")}, **self.settings.options}
+        return load_learner(settings.learner, settings.options, device=settings.device, precision=settings.precision)
 
     def _limit_threads(self) -> None:
         torch = sys.modules.get("torch")

@@ -29,8 +29,8 @@ class EdgeSettings(BaseModel):
         default_factory=list, description="take part in these jobs alone, and end with them; empty: in all that run"
     )
     state: Path | None = Field(None, description="folder of the credential, unsent reports and private memory")
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:I or mps; passed to learners that take a device")
-    precision: str = Field("", description="float32, bf16 or fp16; passed to learners that take a precision")
+    device: str = Field("auto", description="auto: the learner's own choice; or cpu, cuda, cuda:I, mps")
+    precision: str = Field("", description="empty: the learner's own choice; or float32, bf16, fp16")
     threads: int = Field(0, ge=0, le=4096, description="threads that torch computes with; 0: as torch likes")
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the usual ones (PEM)")

@@ -15,6 +15,7 @@ import typer
 
 from shoal.cli.doctor import is_free
 from shoal.cli.jobs import node_table
+from shoal.cli.options import Device
 from shoal.cli.output import out
 from shoal.cli.text import number, pairs, percent, seconds, size
 from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
@@ -42,6 +43,7 @@ class Plan:
     split: str
     seed: int
     keep: bool
+    device: str = "auto"
 
     @property
     def url(self) -> str:
@@ -62,6 +64,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="of the division, the model and the batches")] = 0,
     browser: Annotated[bool, typer.Option("--open", help="open the dashboard in a browser")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="leave everything running afterwards, until Ctrl-C")] = False,
+    device: Device = None,
 ) -> None:
     """Train on handwritten digits with a coordinator and four edge clients on this machine, live in the browser.
 
@@ -71,7 +74,7 @@ def demo(
 
     started = time.monotonic()
     check_split(split, clients)
-    plan = Plan(rounds, clients, free_port(port), split, seed, keep)
+    plan = Plan(rounds, clients, free_port(port), split, seed, keep, device or "auto")
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
     out.notice(f"[bold]dashboard[/]  {plan.url}/jobs/{JOB}")
@@ -113,7 +116,7 @@ def start(house: Household, plan: Plan) -> list[Child]:
     for part in range(plan.clients):
         arguments = ["join", plan.url, "--token", "-", "--learner", "shoal.learn.digits:learner"]
         arguments += [f"--option={key}={value}" for key, value in {"part": part, **options}.items()]
-        arguments += ["--name", f"node-{part + 1}", "--state", f"node-{part + 1}"]
+        arguments += ["--name", f"node-{part + 1}", "--state", f"node-{part + 1}", "--device", plan.device]
         nodes.append(house.start(f"node-{part + 1}", arguments, imports="edge_client shoal.learn.digits"))
     return nodes
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.data import share_cache
+from shoal.cli.options import Device, Precision
 from shoal.cli.output import out
 from shoal.cli.values import assignments
 
@@ -33,12 +34,8 @@ def join(
     name: Annotated[
         str | None, typer.Option(help="name of this node (default: the machine's)", show_default=False)
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda, cuda:I or mps (default auto)", show_default=False)
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="float32, or bf16 / fp16 for mixed precision", show_default=False)
-    ] = None,
+    device: Device = None,
+    precision: Precision = None,
     state: Annotated[
         Path | None, typer.Option(help="folder for the credential and unsent reports", show_default=False)
     ] = None,

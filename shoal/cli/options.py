@@ -22,6 +22,13 @@ Token = Annotated[
 Job = Annotated[str, typer.Argument(metavar="JOB", help="name of the job", show_default=False)]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="job file", show_default=False)]
 Why = Annotated[str, typer.Option(help="reason, kept with the job and shown to everybody", show_default=False)]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:I or mps (default: the learner's own choice)", show_default=False)
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(help="float32, or bf16 / fp16 for mixed precision (default: the learner's)", show_default=False),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="don't ask")]
 Presets = Annotated[
     str | None,

@@ -21,10 +21,11 @@ from typing import Any
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.learner import Learner
 from shoal.learn.blame import blamed, culprit, one_line
-from shoal.learn.options import fitted
+from shoal.learn.options import fitted, named_parameters
 
 METHODS = ("init", "load", "model", "train", "gradient", "evaluate")
 DEFAULT_NAME = "learner"
+WISHES = ("device", "precision")
 
 
 def load_learner(
@@ -32,9 +33,10 @@ def load_learner(
 ) -> Learner:
     """The learner that `target` names. Options are texts, or values of the right type already.
 
-    `device` and `precision` are the wishes of the node's operator; they overrule the learner's own choice through its
-    method `use`, as `TorchLearner` has one. Raises `InvalidJob` where there is no such file, module, name, option or
-    device, or no `use` for a wish, `LearnerFailed` where the learner's code raises.
+    `device` and `precision` are the wishes of whoever runs the node ("auto" and "": none); options of these names are
+    the same. A function that takes a parameter of that name gets it; else the learner is told, as by `directed`.
+    Raises `InvalidJob` where there is no such file, module, name, option or device, or no way to grant a wish,
+    `LearnerFailed` where the learner's code raises.
     """
     where, name = _split(target)
     module = _from_file(Path(where)) if _is_file(where) else _imported(where)
@@ -46,20 +48,42 @@ def load_learner(
             hint=f"it has {', '.join(public) or 'nothing that could be a learner'}",
         )
     found = getattr(module, name)
-    learner: Any = found if is_learner(found) else _made(found, f"{where}:{name}", options or {})
-    if learner is found and options:
+    is_ready = is_learner(found)
+    given, told = _shared_out(None if is_ready else found, {**_wishes(device, precision), **(options or {})})
+    if is_ready and given:
         raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
-    wishes = {name: wish for name, wish in (("device", device), ("precision", precision)) if wish}
-    if wishes and not callable(getattr(learner, "use", None)):
+    return directed(found if is_ready else _made(found, f"{where}:{name}", given), **told)
+
+
+def _shared_out(make: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """(what `make` is given, what its learner is told afterwards): device and precision, where `make` takes none."""
+    taken = named_parameters(make) if callable(make) else {}
+    told = {name: str(options[name]) for name in WISHES if name in options and name not in taken}
+    return {name: value for name, value in options.items() if name not in told}, told
+
+
+def directed(learner: Learner, *, device: str = "", precision: str = "") -> Learner:
+    """The same learner, told where and how to compute through its method `use`, as `TorchLearner` has one.
+
+    Raises `InvalidJob` where it has none, or cannot do that.
+    """
+    wishes = _wishes(device, precision)
+    use: Any = getattr(learner, "use", None)
+    if wishes and not callable(use):
         raise InvalidJob(
-            f"{target} made {type(learner).__name__}, which chooses its {' and '.join(wishes)} itself",
+            f"{type(learner).__name__} cannot be told its {' and '.join(wishes)}: it chooses by itself",
             code="learner.options",
-            hint="leave the choice to it, or give it a method use(device=…, precision=…)",
+            hint=f"leave --{' and --'.join(wishes)} out, or give the function that makes it a parameter of that name, "
+            "or the learner a method use(device=…, precision=…)",
         )
     if wishes:
-        learner.use(**wishes)
-    loaded: Learner = learner
-    return loaded
+        use(**wishes)
+    return learner
+
+
+def _wishes(device: str, precision: str) -> dict[str, str]:
+    chosen = {"device": device, "precision": precision}
+    return {name: wish for name, wish in chosen.items() if wish not in ("", "auto")}
 
 
 def is_learner(thing: Any) -> bool:

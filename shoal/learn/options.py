@@ -14,6 +14,15 @@ from shoal.core.errors import InvalidJob
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
+def named_parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters that `make` takes by name; none where it tells nothing about itself, as some built-ins."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: p for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}}
+
+
 def fitted(make: Callable[..., Any], options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The options as arguments for `make`, texts converted to the types it declares.
 

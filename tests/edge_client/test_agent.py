@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -215,6 +216,33 @@ def test_device_and_precision_reach_the_factory(place: Place) -> None:
     (module,) = [one for one in sys.modules.values() if getattr(one, "__file__", None) == str(path)]
     assert module.got == [("cpu", "bf16")]
     assert agent._info()["device"] == "cpu"
+
+
+class Directed(VectorLearner):
+    """One that can be told where to compute."""
+
+    told: ClassVar[list[dict[str, str]]] = []
+
+    def use(self, **told: str) -> None:
+        self.told.append(told)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_device_and_precision_reach_a_learner_that_was_made_without(place: Place, by_name: bool) -> None:
+    Directed.told.clear()
+    target = f"{__name__}:Directed" if by_name else ""
+    settings = place.settings(learner=target, device="cpu", precision="bf16")
+    assert asyncio.run(Agent(settings, None if by_name else Directed()).run()) is True
+    assert Directed.told == [{"device": "cpu", "precision": "bf16"}]
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_learner_that_cannot_be_told_its_device_costs_no_token(place: Place, by_name: bool) -> None:
+    target = f"{ROOT / 'tests/edge_client/learners.py'}:learner" if by_name else ""
+    settings = place.settings(learner=target, device="cuda")
+    with pytest.raises(InvalidJob, match="VectorLearner cannot be told its device"):
+        asyncio.run(Agent(settings, None if by_name else VectorLearner()).run())
+    assert place.coordinator.tokens == {"sht_one": ""}
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ KEPT = {
     "shoal/algorithms/fedprox.py": "from shoal.core import tree\n",
     "shoal/schedules/__init__.py": "",
     "shoal/filters/__init__.py": "",
-    "shoal/wire.py": "from shoal.core import tree\n",
+    "shoal/strict_json.py": "import json\n",
+    "shoal/wire.py": "from shoal import strict_json\nfrom shoal.core import tree\n",
     **{
         f"shoal/{name}.py": ""
         for name in ("compare", "heads", "learn", "plugins", "presets", "record", "settings", "sim", "spec")

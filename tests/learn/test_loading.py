@@ -163,10 +163,32 @@ def test_the_operators_wishes_reach_the_learner(tmp_path: Path) -> None:
     assert (learner.device.type, learner.config.precision) == ("cpu", "bf16")
     with pytest.raises(InvalidJob, match="'quantum' is no device"):
         load_learner("shoal.learn.digits:learner", device="quantum")
-    path = written(tmp_path, FACTORY)
-    with pytest.raises(InvalidJob, match="made Fake, which chooses its device itself"):
-        load_learner(path, device="cpu")
-    assert is_learner(load_learner(path))
+    assert load_learner("shoal.learn.digits:learner", {"precision": "bf16"}).config.precision == "bf16"
+    path = written(tmp_path, FACTORY + "ready = Fake()\n")
+    for name, more in (("learner", {"part": 1}), ("ready", {})):
+        with pytest.raises(InvalidJob, match="Fake cannot be told its device and precision") as caught:
+            load_learner(f"{path}:{name}", more, device="cpu", precision="bf16")
+        assert "leave --device and --precision out" in caught.value.hint
+        assert is_learner(load_learner(f"{path}:{name}", more, device="auto"))
+
+
+def test_a_factory_that_takes_the_device_is_given_it(tmp_path: Path) -> None:
+    source = FAKE.replace("def init(", "def use(self, **told): self.told = told\n    def init(")
+    source += "def device(device='auto', part=0): return Fake(device=device, part=part)\n"
+    source += "def both(device='auto', precision='float32'): return Fake(device=device, precision=precision)\n"
+    source += "def neither(part=0): return Fake(part=part)\nready = Fake()\n"
+    path = written(tmp_path, source)
+
+    def made(name: str, **more: str) -> tuple[dict[str, object], dict[str, str] | None]:
+        found = load_learner(f"{path}:{name}", more, device="cuda:1", precision="bf16")
+        return found.options, getattr(found, "told", None)
+
+    assert made("both") == ({"device": "cuda:1", "precision": "bf16"}, None)
+    assert made("both", device="cpu") == ({"device": "cpu", "precision": "bf16"}, None), "the option says it closer"
+    assert made("device", part="2") == ({"device": "cuda:1", "part": 2}, {"precision": "bf16"})
+    assert made("neither") == ({"part": 0}, {"device": "cuda:1", "precision": "bf16"})
+    assert made("neither", device="cpu") == ({"part": 0}, {"device": "cpu", "precision": "bf16"})
+    assert made("ready", device="cpu") == ({}, {"device": "cpu", "precision": "bf16"})
 
 
 def test_things_that_are_no_learners_are_refused(tmp_path: Path) -> None:
