@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -33,8 +35,22 @@ def run(settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoin
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(process.main(signals=threading.current_thread() is threading.main_thread()))
+        if threading.current_thread() is not threading.main_thread():
+            return asyncio.run(process.main(signals=False))
+        with _handlers_kept():
+            return asyncio.run(process.main(signals=True))
     return process.beside()
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Signals are handled afterwards as they were before: a loop that closes leaves Python's own handlers behind."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Process:

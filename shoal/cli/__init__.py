@@ -5,6 +5,14 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    from shoal.cli.app import app
+    from shoal.cli import signals
 
-    app()
+    try:
+        signals.listen()
+        from shoal.cli.app import app
+
+        code = app(standalone_mode=False)
+        signals.decided(code)
+    except KeyboardInterrupt:
+        code = signals.INTERRUPTED
+    signals.leave(code)

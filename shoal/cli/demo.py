@@ -77,10 +77,10 @@ def demo(
     plan = Plan(rounds, clients, free_port(port), split, seed, keep, device or "auto")
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
-    out.notice(f"[bold]dashboard[/]  {plan.url}/jobs/{JOB}")
     with household("shoal-demo-") as house:
         nodes = start(house, plan)
         with opened(house, plan) as api:
+            out.notice(f"[bold]dashboard[/]  {plan.url}/jobs/{JOB}")
             if browser:
                 webbrowser.open(f"{plan.url}/jobs/{JOB}")
             job = train(api, house, plan, nodes)
@@ -225,8 +225,8 @@ def answer(api: Api, job: dict[str, Any], took_s: float) -> None:
 def linger(house: Household, plan: Plan) -> None:
     """Stay until Ctrl-C."""
     secret = house.folder / "data" / "operator.token"
-    out.notice(f"still running: {plan.url}/jobs/{JOB}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
     try:
+        out.notice(f"still running: {plan.url}/jobs/{JOB}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
         while True:
             house.check()
             time.sleep(0.5)

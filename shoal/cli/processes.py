@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.cli import signals
 from shoal.cli.output import out
 from shoal.cli.tethered import IMPORTS, PARENT
 from shoal.core.errors import ShoalError
@@ -25,8 +25,6 @@ THREADS = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-"""What a process is told that should end, or whose terminal was closed. While it cleans up, it has heard."""
 
 
 @dataclass
@@ -59,7 +57,7 @@ class Household:
     def start(self, name: str, arguments: Sequence[str], imports: str = "", **environment: str) -> Child:
         """Start `shoal ARGUMENTS` in the background, its output in a log."""
         log = self.folder / f"{name}.log"
-        with log.open("w", encoding="utf-8") as written:
+        with log.open("w", encoding="utf-8") as written, signals.held():  # started and not known, it would be left
             process = subprocess.Popen(
                 [sys.executable, "-m", "shoal.cli.tethered", *arguments],
                 cwd=self.folder,
@@ -70,15 +68,16 @@ class Household:
                 text=True,
                 start_new_session=True,  # a Ctrl-C at the terminal is for this process
             )
-        child = Child(name, process, log)
-        self.children.append(child)
+            child = Child(name, process, log)
+            self.children.append(child)
         out.detail(f"{name}: process {process.pid}, log {log}")
         return child
 
     def check(self) -> None:
         """Raise `ShoalError` with the end of its log if a process has ended."""
-        for child in self.children:
-            code = child.process.poll()
+        with signals.held():  # `poll` has a lock, which `kill` needs too
+            codes = [child.process.poll() for child in self.children]
+        for child, code in zip(self.children, codes, strict=True):
             if code is not None:
                 raise ShoalError(
                     f"{child.name} has ended with exit code {code}; the end of its log:\n{child.tail()}",
@@ -96,26 +95,22 @@ class Household:
         for child in self.children:
             child.process.wait()
 
+    def clear(self) -> None:
+        """Leave nothing: no process, no folder."""
+        try:
+            self.kill()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
 
 @contextmanager
 def household(prefix: str) -> Iterator[Household]:
-    """A temporary folder and processes in it. Whatever happens in the block, both are gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    house = Household(folder)
-    previous = {number: signal.signal(number, _as_interrupt) for number in ENDING}
-    try:
-        yield house
-    finally:
-        for number in previous:
-            signal.signal(number, signal.SIG_IGN)
+    """A temporary folder and processes in it. Whatever happens, at whatever instant, both are gone afterwards."""
+    with signals.listening():
+        with signals.held():
+            house = Household(Path(tempfile.mkdtemp(prefix=prefix)))
+            signals.at_end(house.clear)
         try:
-            house.kill()
+            yield house
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-
-def _as_interrupt(_number: int, _frame: object) -> None:
-    """These end a demo as Ctrl-C does."""
-    raise KeyboardInterrupt
+            signals.done(house.clear)

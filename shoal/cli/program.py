@@ -18,9 +18,10 @@ import typer
 from typer.core import TyperGroup
 
 from shoal.cli.output import Flags, out
+from shoal.cli.signals import INTERRUPTED
 from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
 
-OK, FAILED, USAGE, CONNECTION, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+OK, FAILED, USAGE, CONNECTION, TIMEOUT = 0, 1, 2, 3, 4
 
 _SWITCHES = {"--json", "--quiet", "-q", "--verbose", "-v"}
 
@@ -75,6 +76,8 @@ class Program(TyperGroup):
         out.begin(Flags(json="--json" in arguments, verbose="--verbose" in arguments or "-v" in arguments))
         try:
             code = super().main(arguments, prog_name or "shoal", complete_var, False, windows_expand_args, **extra)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
         except typer.Abort:
             code = FAILED
             out.error("nothing was done", "usage.aborted")

@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from shoal.cli import program
 from shoal.cli.app import app
+from shoal.cli.signals import INTERRUPTED
 from shoal.settings import ClientSettings, DataSettings
 from tests.cli.commands import leaves
 from tests.house.sources import ROOT
@@ -63,7 +64,7 @@ def test_every_default_that_is_named_is_right() -> None:
 
 def test_every_exit_code_is_documented() -> None:
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, flags=re.MULTILINE)}
-    codes = {program.OK, program.FAILED, program.USAGE, program.CONNECTION, program.TIMEOUT, program.INTERRUPTED}
+    codes = {program.OK, program.FAILED, program.USAGE, program.CONNECTION, program.TIMEOUT, INTERRUPTED}
     assert told == codes
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import processes, tethered
+from shoal.cli import tethered
 from shoal.cli.processes import Child, Household, household
+from shoal.cli.signals import ENDING
 from shoal.core.errors import ShoalError
 from tests.house.sources import ROOT
 
@@ -73,7 +74,7 @@ def test_they_are_gone_whatever_happens(error: type[BaseException]) -> None:
     assert not one.log.parent.exists()
 
 
-def test_ctrl_c_while_it_cleans_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_it_cleans_up_waits_until_it_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Household.kill
 
     def interrupted(self: Household) -> None:
@@ -81,11 +82,17 @@ def test_ctrl_c_while_it_cleans_up_changes_nothing(monkeypatch: pytest.MonkeyPat
         real(self)
 
     monkeypatch.setattr(Household, "kill", interrupted)
-    with household("shoal-test-") as house:
-        one = child(house, "a", STUBBORN)
-        until(lambda: "asleep" in one.tail())
-    assert one.process.returncode == -signal.SIGKILL
-    assert not house.folder.exists()
+    children = []
+
+    def be_told() -> None:
+        with household("shoal-test-") as house:
+            children.append(child(house, "a", STUBBORN))
+            until(lambda: "asleep" in children[0].tail())
+
+    with pytest.raises(KeyboardInterrupt):
+        be_told()
+    assert children[0].process.returncode == -signal.SIGKILL
+    assert not children[0].log.parent.exists()
 
 
 def test_a_crash_is_told_with_the_end_of_the_log() -> None:
@@ -98,7 +105,7 @@ def test_a_crash_is_told_with_the_end_of_the_log() -> None:
     assert "line 80" not in caught.value.message
 
 
-@pytest.mark.parametrize("number", processes.ENDING)
+@pytest.mark.parametrize("number", ENDING)
 def test_it_ends_as_at_ctrl_c(number: int) -> None:
     before = signal.getsignal(number)
     children = []
