@@ -149,10 +149,11 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", signals.ENDING)
-def test_the_exit_code_stands_where_python_remembers_ctrl_c(number: int) -> None:
+def test_the_exit_code_stands_where_python_remembers_ctrl_c(place: Path, number: int) -> None:
     """A plain `KeyboardInterrupt` out of an `exec` (each dataclass has one) ends `python -m` by SIGINT."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", IN_EXEC.replace("NUMBER", str(int(number)))]
+    (place / "ended.py").write_text(IN_EXEC.replace("NUMBER", str(int(number))))
+    command = [sys.executable, "-m", "ended"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "")
 
