@@ -119,7 +119,7 @@ def _why(hub: Hub) -> str:
     if hub.ends_after_round:
         return f"stops after this round: {hub.ends_after_round}"
     if hub.paused_at is not None:
-        return "by an operator"
+        return hub.paused_why
     if hub.phase == "waiting":
         return "for an initial model" if hub.roster.here() else "for a node"
     measured = counted(len(hub.gathered.reports), "report")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Callable
 from types import FrameType
 
 import structlog
@@ -24,6 +25,13 @@ log = structlog.get_logger()
 
 KEEP_ALIVE_S = 75
 GRACE_S = 10
+
+Listens = Callable[[int], None]
+"""Told the port as soon as requests are answered there."""
+
+
+def ignored(_port: int) -> None:
+    """A `Listens` of which nobody wants to know."""
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -50,7 +58,7 @@ def address(settings: Settings, sock: socket.socket) -> str:
     return f"{'https' if settings.tls_cert else 'http'}://{host}:{sock.getsockname()[1]}"
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, listens: Listens = ignored) -> int:
     """Serve until SIGINT (exit code 130) or SIGTERM (0). Raises a `ShoalError` for what can be known before."""
     if settings.host not in LOOPBACK and settings.tls_cert is None:
         log.warning("plain http beyond this machine", hint="set tls_cert and tls_key, or put a TLS proxy in front")
@@ -58,14 +66,14 @@ def run(settings: Settings) -> int:
         raise NotAllowed("tls_cert without tls_key", hint="give both, as PEM files")
     keep_big_blocks()
     with listen(settings) as sock:
-        server = build(settings)
+        server = build(settings, listens)
         log.info("coordinator", url=address(settings, sock), data=str(settings.data))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(sockets=[sock]))
     return 130 if server.interrupted else 0
 
 
-def build(settings: Settings) -> Server:
+def build(settings: Settings, listens: Listens = ignored) -> Server:
     """A server that is ready to `serve`."""
     ledger = Ledger()
     coordinator = Coordinator(settings, ledger, operator_token(settings))
@@ -83,21 +91,23 @@ def build(settings: Settings) -> Server:
         ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
         ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
     )
-    return Server(config, coordinator)
+    return Server(config, coordinator, listens)
 
 
 class Server(uvicorn.Server):
     """uvicorn with a coordinator inside: restored before the first connection, drained before the last ends."""
 
-    def __init__(self, config: uvicorn.Config, coordinator: Coordinator) -> None:
+    def __init__(self, config: uvicorn.Config, coordinator: Coordinator, listens: Listens) -> None:
         super().__init__(config)
-        self.coordinator = coordinator
+        self.coordinator, self._listens = coordinator, listens
         self.interrupted = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Errors of the start are raised from `serve`, in our own words."""
         await self.coordinator.start()
         await super().startup(sockets)
+        for sock in sockets or ():
+            self._listens(sock.getsockname()[1])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let polls and streams go, answer what is in hand, close the journal."""

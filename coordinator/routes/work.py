@@ -116,7 +116,8 @@ async def _news(request: Request, coordinator: Coordinator, node: str, holds: He
         record = coordinator.records.get(name)
         if record is None or record.driver is None or record.driver.ended:
             label(request, name if record else "", node=node, kind="poll")
-            return _frame(name, Stop("the job has ended" if record else "there is no such job"))
+            why = record.driver.hub.ends_after_round if record and record.driver else ""
+            return _frame(name, Stop(why or ("the job has ended" if record else "there is no such job")))
     return None
 
 

@@ -65,11 +65,16 @@ def coordinator(
     given = assignments(change or [], "--set") | {key: value for key, value in named.items() if value is not None}
     refuse_unknown(given, Settings.model_fields)
     settings = load(Settings, "coordinator", config=out.flags.config, given=given)
-    address = address_of(settings)
     secret = settings.data.absolute() / "operator.token"
-    announce(settings, address, secret)
     logs.configure("coordinator", level=log_level())
-    code: int = run(settings)
+    address = address_of(settings)
+
+    def listens(port: int) -> None:
+        nonlocal address
+        address = address_of(settings.model_copy(update={"port": port}))
+        announce(settings, address, secret)
+
+    code: int = run(settings, listens)
     if code == 0:
         out.answer({"address": address, "data": settings.data, "token_file": secret})
     return code
@@ -93,8 +98,7 @@ def address_of(settings: Settings) -> str:
 
 def announce(settings: Settings, address: str, secret: Path) -> None:
     """Say where everything is, and how it is used."""
-    where = f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]" if settings.port else "any free port: see the log"
-    rows = [("address", where)]
+    rows = [("address", f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]")]
     if settings.host in ANYWHERE:
         rows.append(
             ("elsewhere", f"{address.replace('127.0.0.1', socket.gethostname())}  [dim](if that name is known)[/]")

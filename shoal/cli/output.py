@@ -15,7 +15,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -66,7 +66,17 @@ class Output:
     def notice(self, text: RenderableType) -> None:
         """Say something while the command runs."""
         if not self.flags.quiet:
-            self.console("stderr" if self.flags.json else "stdout").print(text, soft_wrap=isinstance(text, str))
+            self._show("stderr" if self.flags.json else "stdout", text)
+
+    def _show(self, stream: str, part: RenderableType, before: str = "") -> None:
+        """Print what people read; where no terminal shows it, without the blanks that fill a table's lines up."""
+        console = self.console(stream)
+        with nullcontext() if console.is_terminal else console.capture() as captured:
+            console.print(before, end="")
+            console.print(part, soft_wrap=isinstance(part, str))
+        if captured is not None:
+            text = "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+            console.out(text, end="", highlight=False)
 
     def detail(self, text: str) -> None:
         """Say something that only --verbose wants to hear."""
@@ -83,8 +93,9 @@ class Output:
         if self.flags.json:
             _envelope("ok", data=data)
             return
-        for part in shown:
-            self.console("stdout").print(part, soft_wrap=isinstance(part, str))
+        for number, part in enumerate(shown):
+            after_table = number and not isinstance(shown[number - 1], str)
+            self._show("stdout", part, "\n" if after_table or (number and not isinstance(part, str)) else "")
 
     def error(self, message: str, code: str, hint: str = "", usage: str = "") -> None:
         """The command has failed."""

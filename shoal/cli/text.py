@@ -88,7 +88,7 @@ def table(*columns: str, right: Iterable[str] = (), title: str = "") -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, expand=False)
+    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, show_edge=False)
     numeric = set(right)
     for column in columns:
         made.add_column(column, justify="right" if column in numeric else "left", overflow="fold")

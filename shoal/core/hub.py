@@ -267,7 +267,7 @@ class Hub(HubState):
     def _pause(self, event: Pause, now: float) -> list[Effect]:
         if self.paused_at is not None or self.phase in ("done", "stopped"):
             return []
-        self.paused_at = now
+        self.paused_at, self.paused_why = now, event.why
         return [Note("state", f"paused: {event.why}", self.version)]
 
     def _resume(self, event: Resume, now: float) -> list[Effect]:

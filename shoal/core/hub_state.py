@@ -17,7 +17,7 @@ from shoal.core.tree import Slots
 
 Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
 
-PLAIN = ("phase", "paused_at", "ends_after_round", "version", "boot", "issued", "numbers")
+PLAIN = ("phase", "paused_at", "paused_why", "ends_after_round", "version", "boot", "issued", "numbers")
 """What a snapshot takes as it is; the rest needs a form of its own."""
 
 
@@ -28,7 +28,7 @@ class HubState:
         self.plan, self.algorithm, self.schedule, self.bodies = plan, algorithm, schedule, bodies
         self.phase: Phase = "waiting"
         self.paused_at: float | None = None
-        self.ends_after_round = ""
+        self.paused_why, self.ends_after_round = "", ""
         self.version = 0
         self.model: Ref | None = None
         self.slots: Slots = {}
@@ -88,7 +88,7 @@ class HubState:
     def take_up(self, state: Mapping[str, Any]) -> None:
         """Become what `state` says."""
         for name in PLAIN:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, getattr(self, name)))  # a snapshot may be older than the name
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
         if state["model"] is not None:
             self._take(Ref(**state["model"]))

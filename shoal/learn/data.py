@@ -196,7 +196,7 @@ def _from_folder(folder: Path, part: Part, progress: Progress) -> bytes:
         raise InvalidJob(
             f"{folder} holds no {part.name}, nor {part.name}.gz",
             code="data.missing",
-            hint="name the folder of the files",
+            hint="name the folder that holds the files themselves",
         )
     done, total = 0, path.stat().st_size
 

@@ -220,7 +220,7 @@ class Link:
     def _unreachable(self, error: Exception) -> Unreachable:
         said = str(error) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in said:
-            hint = "give the authority that signed it as ca_file, or correct the address"
+            hint = "set ca_file (SHOAL_CLIENT__CA_FILE; a node: SHOAL_EDGE__CA_FILE), or correct the address"
             return Unreachable(f"{self.address.url}: its certificate: {said}", code="tls.untrusted", hint=hint)
         if "SSL" in said:
             hint = "is it http:// rather than https://?"

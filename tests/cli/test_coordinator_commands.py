@@ -29,9 +29,10 @@ def at(fake: FakeCoordinator) -> dict[str, str]:
 def test_the_list_of_jobs(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     job_answers(fake, place)
     said = shoal("jobs", "list", env=at(fake)).stdout
-    digits, other = (next(row for row in said.splitlines() if row.startswith(f" {n}")) for n in ("digits", "other"))
+    digits, other = (next(row for row in said.splitlines() if row.startswith(n)) for n in ("digits", "other"))
     for part in ("running", "2 of 5", "93.1 %", "123 kB", "235 kB", "fedavg / rounds"):
         assert part in digits
+    assert not any(line.endswith(" ") for line in said.splitlines()), "no blanks where no terminal shows them"
     assert other.split()[1:6] == ["waiting", "2", "of", "5", "–"]
 
 

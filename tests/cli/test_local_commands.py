@@ -237,7 +237,7 @@ def test_coordinator_takes_its_settings_from_everywhere(
     shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr("coordinator.serve.run", lambda settings: seen.append(settings) or 0)
+    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: seen.append(settings) or listens(18080) or 0)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # as in the process that serves
     (place / "shoal.toml").write_text("[coordinator]\nlease_s = 3\nport = 1\n")
     result = shoal("coordinator", "--port", "18080", "--data", "here", "--set", "beat_s=1", "--set", "models_kept=5")
@@ -273,7 +273,7 @@ def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.Mon
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         result = shoal("coordinator", "--port", taken.getsockname()[1])
-    assert result.exit_code == 1
+    assert (result.exit_code, result.stdout) == (1, ""), "no address is shown before it can be opened"
     assert "--port" in result.stderr
     assert not (place / "shoal-data").exists()
 
@@ -290,8 +290,8 @@ def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.Mon
 def test_the_address_that_is_shown_can_be_opened(
     shoal: Shoal, monkeypatch: pytest.MonkeyPatch, host: str, address: str
 ) -> None:
-    monkeypatch.setattr("coordinator.serve.run", lambda settings: 0)
+    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")
-    said = shoal("coordinator", "--host", host, "--port", "18080").stdout
+    said = shoal("coordinator", "--host", host, "--port", "0").stdout
     assert f"address    {address}  " in said
     assert (socket.gethostname() in said) == (host in ("0.0.0.0", "::"))

@@ -109,7 +109,7 @@ def test_an_ended_job_takes_no_more_orders_from_people(coordinator: Inside) -> N
 def test_pause_and_resume(coordinator: Inside) -> None:
     stage = set_up(coordinator)
     paused = coordinator.post("/jobs/main/pause", {"why": "lunch"})
-    assert (paused["state"], paused["state_why"], paused["version"]) == ("paused", "by an operator", 0)
+    assert (paused["state"], paused["state_why"], paused["version"]) == ("paused", "lunch", 0)
     for name in ("n0", "n1"):
         assert stage.report(node=name).status_code == 200, "reports that come still count"
     assert coordinator.job("main")["version"] == 0
@@ -128,11 +128,11 @@ def test_a_pause_outlives_the_process(server: Callable[..., Server], swarm: Swar
     running.begin("a", nodes=2, rounds=30)
     nodes = swarm(running, 2, {"a": 10}, history)
     until("a version", lambda: running.job("a")["version"] > 2)
-    running.post("/jobs/a/pause")
+    running.post("/jobs/a/pause", {"why": "lunch"})
     running.kill()
     running.start()
     paused = running.job("a")
-    assert paused["state"] == "paused"
+    assert (paused["state"], paused["state_why"]) == ("paused", "lunch")
     time.sleep(0.2)
     assert running.job("a")["version"] == paused["version"]
     running.post("/jobs/a/resume")
