@@ -148,7 +148,7 @@ def test_mutated_bodies() -> None:
     for _ in range(CASES):
         body = mutations.body(corpus, random)
         code = meter.run(lambda body=body: read_body(body))
-        formed = code in {"taken", "payload.not-finite"}
+        formed = code in {"taken", "payload.not-finite", "payload.boolean"}
         assert (code_of(lambda body=body: arrive(body, None, random)) == "taken") == formed
         layout = random.choice(layouts)
         agrees = len(body) == len(layout.header) + layout.nbytes and body.startswith(layout.header)
@@ -279,7 +279,8 @@ HEADS = {
     "a fraction": ("0." + "3" * 60_000, "}", "head.invalid"),
     "escapes": ('"' + "\\u0041" * 9000 + '"', "}", "head.invalid"),
     "metrics": ("{" + ",".join(f'"{n}":1' for n in range(6000)) + "}", "}", "head.metrics"),
-    "one metric": ("{" + ",".join(['"a":1'] * 9000) + "}", "}", "taken"),
+    "one metric": ("{" + ",".join(['"a":1'] * 9000) + "}", "}", "head.invalid"),
+    "one metric twice": ("{" + ",".join(f'"{n}":1' for n in [*range(6000), 5999]) + "}", "}", "head.invalid"),
     "a name": ('{"' + "a/" * 30_000 + '":1}', "}", "head.metrics"),
 }
 
