@@ -121,7 +121,7 @@ def run_all(api: Api, wanted: list[dict[str, Any]], watching: Watching, several:
         job = watched(api, begun[place] if several.together else submit(api, one), watching)
         if job["state"] != "done":
             raise ShoalError(
-                f"{job['name']} is {job['state']}: {reason(job)}",
+                f"{job['name']} is {job['state']}: {job['state_why']}",
                 code=f"job.{job['state']}",
                 hint=f"shoal compare {' '.join(names)} compares what there is",
             )
