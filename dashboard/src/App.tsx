@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "react";
+import { ComparePage } from "./compare/ComparePage";
 import { JobPage } from "./job/JobPage";
 import { JobsPage } from "./jobs/JobsPage";
 import { useFollow } from "./live/LiveProvider";
@@ -57,6 +58,8 @@ function Page({ path }: { path: string }) {
       return <JobsPage />;
     case "job":
       return <JobPage key={where.job} name={where.job} />;
+    case "compare":
+      return <ComparePage />;
     case "unknown":
       return <Unknown />;
   }

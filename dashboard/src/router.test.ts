@@ -1,11 +1,14 @@
 import { expect, test } from "vitest";
-import { jobPath, route } from "./router";
+import { comparePath, jobPath, route } from "./router";
 
 test("addresses lead to their pages", () => {
   expect(route("/")).toEqual({ page: "jobs" });
   expect(route("/jobs/")).toEqual({ page: "jobs" });
   expect(route("/jobs/digits-demo")).toEqual({ page: "job", job: "digits-demo" });
   expect(route("/jobs/digits/more")).toEqual({ page: "unknown" });
+  expect(route("/compare")).toEqual({ page: "compare" });
+  expect(route("/compare/more")).toEqual({ page: "unknown" });
+  expect(comparePath(["a", "b c"])).toBe("/compare?runs=a,b%20c");
   expect(route("/elsewhere")).toEqual({ page: "unknown" });
   expect(route("/jobs/%E0%A4%A")).toEqual({ page: "unknown" });
 });

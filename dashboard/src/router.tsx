@@ -43,12 +43,19 @@ export function useChoice<T extends string>(name: string, allowed: readonly [T, 
   return [value, set];
 }
 
-export type Route = { page: "jobs" } | { page: "job"; job: string } | { page: "unknown" };
+/** A value of the query string; empty if there is none. */
+export function useParam(name: string): string {
+  const search = useSyncExternalStore(subscribe, () => location.search);
+  return new URLSearchParams(search).get(name) ?? "";
+}
+
+export type Route = { page: "jobs" } | { page: "compare" } | { page: "job"; job: string } | { page: "unknown" };
 
 export function route(path: string): Route {
   const parts = path.split("/").filter((part) => part !== "");
   if (parts.length === 0) return { page: "jobs" };
   const [first, second] = parts;
+  if (first === "compare" && parts.length === 1) return { page: "compare" };
   if (first !== "jobs" || parts.length > 2) return { page: "unknown" };
   if (second === undefined) return { page: "jobs" };
   try {
@@ -57,6 +64,8 @@ export function route(path: string): Route {
     return { page: "unknown" }; // a stray % in a typed address
   }
 }
+
+export const comparePath = (jobs: string[]): string => `/compare?runs=${jobs.map(encodeURIComponent).join(",")}`;
 
 export const jobPath = (job: string): string => `/jobs/${encodeURIComponent(job)}`;
 

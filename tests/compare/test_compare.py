@@ -68,8 +68,8 @@ def test_what_is_no_number_is_not_best() -> None:
 def test_versions_may_come_in_any_order_and_lack_the_metric() -> None:
     run = a_run([{}, {"eval/accuracy": 0.5}, {"eval/accuracy": 0.9}, {}])
     turned = run.model_copy(update={"versions": run.versions[::-1]})
-    assert compare({"a": run}) == compare({"a": turned})
-    assert compare({"a": run}).rows[0].final == 0.9
+    assert compare({"a": run}, target=0.4) == compare({"a": turned}, target=0.4)
+    assert (compare({"a": run}).rows[0].final, compare({"a": run}, target=0.4).rows[0].version_to_target) == (0.9, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ import { State } from "../ui/State";
 import { useSeen } from "../ui/useSeen";
 import { secondsLeft } from "./order";
 
-export function JobRow({ job, now }: { job: Job; now: number }) {
+interface Props {
+  job: Job;
+  now: number;
+  ticked: boolean;
+  onTick: (name: string, on: boolean) => void;
+}
+
+export function JobRow({ job, now, ticked, onTick }: Props) {
   const row = useRef<HTMLTableRowElement>(null);
   const seen = useSeen(row);
   const { data: versions } = useQuery({ ...sparkVersionsQuery(job.name), enabled: seen });
@@ -22,6 +29,13 @@ export function JobRow({ job, now }: { job: Job; now: number }) {
   return (
     <tr ref={row} role="row" data-testid={`job-row-${job.name}`}>
       <td role="cell" className="job-cell-state">
+        <input
+          type="checkbox"
+          className="job-tick"
+          aria-label={`Compare ${job.name}`}
+          checked={ticked}
+          onChange={(event) => onTick(job.name, event.target.checked)}
+        />
         <State state={job.state} />
       </td>
       <td role="cell" className="job-cell-name">

@@ -1,10 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect } from "react";
+import { useEffect, useState } from "react";
 import { jobsQuery } from "../api/queries";
 import type { Job } from "../api/types";
 import { bytes } from "../format/number";
 import { useFollow } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
+import { comparePath, Link } from "../router";
 import { Problem } from "../ui/Problem";
 import { JobRow } from "./JobRow";
 import { countStates, inOrder } from "./order";
@@ -41,8 +42,18 @@ function Summary({ jobs }: { jobs: Job[] }) {
 
 function JobsTable({ jobs }: { jobs: Job[] }) {
   const now = useNow();
+  const [ticked, setTicked] = useState<string[]>([]);
+  const tick = (name: string, on: boolean) =>
+    setTicked((names) => (on ? [...names, name] : names.filter((other) => other !== name)));
   return (
     <div className="panel">
+      {ticked.length > 0 && (
+        <p className="jobs-ticked">
+          <Link href={comparePath(ticked)} className="button" data-testid="compare">
+            Compare {ticked.length === 1 ? "1 job" : `${ticked.length} jobs`}
+          </Link>
+        </p>
+      )}
       <table className="jobs" role="table">
         <thead role="rowgroup">
           <tr role="row">
@@ -74,7 +85,7 @@ function JobsTable({ jobs }: { jobs: Job[] }) {
         </thead>
         <tbody role="rowgroup">
           {inOrder(jobs).map((job) => (
-            <JobRow key={job.name} job={job} now={now} />
+            <JobRow key={job.name} job={job} now={now} ticked={ticked.includes(job.name)} onTick={tick} />
           ))}
         </tbody>
       </table>

@@ -1,0 +1,135 @@
+import { useCallback, useMemo, useRef, useState } from "react";
+import type uPlot from "uplot";
+import { AXIS_LABEL, shortFigure, type Axis } from "../charts/axis";
+import { ChartFrame } from "../charts/ChartFrame";
+import { divergedMarks } from "../charts/diverged";
+import { SYNC } from "../charts/lineOptions";
+import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
+import { Plot } from "../charts/Plot";
+import { accuracyRange, lossRange } from "../charts/series";
+import { useTokens } from "../charts/tokens";
+import { wordsFor, type What } from "../format/metric";
+import { bytes, count, figure, percent } from "../format/number";
+import { duration } from "../format/time";
+import { overlay } from "./overlay";
+import { commonMetric, type Run } from "./runs";
+
+interface Props {
+  what: What;
+  runs: Run[];
+  axis: Axis;
+  zoom: Zoom;
+}
+
+const HEIGHT = 260;
+const TITLE: Record<What, string> = { accuracy: "Accuracy", loss: "Loss" };
+const WRITE = { accuracy: (value: number | undefined) => percent(value), loss: figure };
+
+/** Four colours, and dashes where they begin anew. */
+export const COLOURS = 4;
+export const isDashed = (run: number): boolean => Math.floor(run / COLOURS) % 2 === 1;
+
+const ignore = () => undefined;
+
+/** One metric of several runs along one axis. */
+export function RunsChart({ what, runs, axis, zoom }: Props) {
+  const tokens = useTokens();
+  const [pointed, setPointed] = useState<number | null>(null);
+  const metric = commonMetric(what, runs) ?? "";
+  const lines = useMemo(
+    () =>
+      overlay(
+        runs.map((run) => run.versions),
+        metric,
+        axis,
+      ),
+    [runs, metric, axis],
+  );
+  const data = useMemo(() => [lines.x, ...lines.y] as uPlot.AlignedData, [lines]);
+  const current = useRef(lines);
+  // Before any effect of this redraw: the plot asks for the marks of the data that it is about to get.
+  current.current = lines;
+  const number = runs.length;
+  const make = useCallback(
+    (width: number, height: number): uPlot.Options => {
+      const { cursor, plugin } = pointer(tokens, SYNC, setPointed);
+      const strokes = Array.from({ length: number }, (_, run) => tokens.series[run % COLOURS] ?? tokens.ink2);
+      const marks = divergedMarks(() => current.current, strokes, tokens, what === "loss" ? "top" : "bottom");
+      const range = (_: uPlot, low: number | null, high: number | null) =>
+        what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, current.current.diverged.length > 0);
+      return {
+        width,
+        height,
+        cursor,
+        plugins: [plugin, zoomHooks(zoom, SYNC, ignore), marks],
+        legend: { show: false },
+        padding: [10, 18, 0, 0],
+        scales: { x: xScale(zoom), y: { range } },
+        axes: [xAxis(axis, tokens), yAxis(tokens, what === "accuracy" ? (value) => percent(value, 0) : shortFigure)],
+        series: [
+          {},
+          ...strokes.map((stroke, run) => ({
+            stroke,
+            width: 2,
+            dash: isDashed(run) ? [6, 4] : undefined,
+            points: { size: 5, fill: tokens.surface },
+          })),
+        ],
+      };
+    },
+    [tokens, axis, what, number, zoom],
+  );
+  const last = lines.x.length - 1;
+  const versions = lines.at.map((reached) => reached[pointed ?? last]);
+  return (
+    <ChartFrame
+      title={metric === "" ? TITLE[what] : `${TITLE[what]}, ${wordsFor(metric)}`}
+      testId={`compare-${what}`}
+      label={`${TITLE[what]} by ${AXIS_LABEL[axis].toLowerCase()} of ${runs.map((run) => run.job.name).join(", ")}`}
+      height={HEIGHT}
+      empty={metric === "" ? `The runs have no ${what} in common yet.` : null}
+      readout={runs.map((run, index) => (
+        <span key={run.job.name} className="readout-item">
+          <Swatch run={index} />
+          {run.job.name} <b>{WRITE[what](versions[index]?.metrics[metric])}</b>
+        </span>
+      ))}
+      plot={<Plot make={make} data={data} height={HEIGHT} />}
+      table={() => <Values runs={runs} metric={metric} write={WRITE[what]} />}
+    />
+  );
+}
+
+export function Swatch({ run }: { run: number }) {
+  return <i className={`swatch series-${(run % COLOURS) + 1}${isDashed(run) ? " dashed" : ""}`} />;
+}
+
+function Values({ runs, metric, write }: { runs: Run[]; metric: string; write: (value: number | undefined) => string }) {
+  return (
+    <table className="data-table">
+      <thead>
+        <tr>
+          <th scope="col">Run</th>
+          {["Round", "Time", "Bytes", "Value"].map((name) => (
+            <th key={name} scope="col" className="num">
+              {name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {runs.flatMap(({ job, versions }) =>
+          versions.map((version) => (
+            <tr key={`${job.name} ${version.number}`}>
+              <th scope="row">{job.name}</th>
+              <td className="num">{count(version.number)}</td>
+              <td className="num">{duration(version.elapsed_s)}</td>
+              <td className="num">{bytes(version.total_bytes)}</td>
+              <td className="num">{write(version.metrics[metric])}</td>
+            </tr>
+          )),
+        )}
+      </tbody>
+    </table>
+  );
+}

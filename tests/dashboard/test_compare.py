@@ -1,0 +1,146 @@
+"""Two jobs that really ran, over each other in a real browser."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+import dashboard
+from shoal.cli.demo import free_port
+from tests.cli.conftest import process
+from tests.dashboard.test_live import CHROMIUM, PATIENCE_MS, QUIET
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+
+JOB = """
+name = "digits"
+rounds = 5
+
+[algorithm]
+name = "fedavg"
+lr = 0.2
+
+[schedule]
+name = "rounds"
+min_nodes = 2
+"""
+RUNS = ("digits-fedavg", "digits-fedsgd")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: install the package chromium")
+    if dashboard.assets() is None:
+        pytest.skip("the dashboard is not built: python dev.py dashboard")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The address of a coordinator that has run a job under two presets with two nodes, and the command's table."""
+    place = tmp_path_factory.mktemp("compare")
+    (place / "job.toml").write_text(JOB)
+    address = f"http://127.0.0.1:{free_port(0)}"
+    environment = {"HOME": str(place), "SHOAL_CLIENT__URL": address, "XDG_STATE_HOME": str(place / "state")}
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **more: Any) -> subprocess.Popen[str]:
+        started.append(process(*arguments, cwd=place, env=environment, **more))
+        return started[-1]
+
+    def asked(*arguments: object) -> dict[str, Any]:
+        said, complaint = start(*arguments, "--json").communicate(timeout=120)
+        found: dict[str, Any] = json.loads(said)
+        assert found["status"] == "ok", (said, complaint)
+        return dict(found["data"])
+
+    try:
+        coordinator = start("coordinator", "--port", address.rpartition(":")[2])
+        assert coordinator.stderr is not None
+        next(line for line in coordinator.stderr if "ready" in line)
+        token = asked("token", "create", "--uses", 2)["token"]
+        for part in (0, 1):
+            learner = ("--learner", "shoal.learn.digits:learner", "--option", f"part={part}", "--option", "parts=2")
+            name = ("--name", f"node-{part}", "--token", token, "--state", f"state-{part}")
+            start("join", address, *learner, *name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield address, asked("run", "job.toml", "--compare", "fedavg,fedsgd")["comparison"]
+    finally:
+        for one in started:
+            one.kill()
+            one.communicate()
+
+
+@pytest.fixture
+def address(stage: tuple[str, dict[str, Any]]) -> str:
+    return stage[0]
+
+
+@pytest.fixture
+def table(stage: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return stage[1]
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    errors: list[str] = []
+    opened = browser.new_page(viewport={"width": 1280, "height": 1000})
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    yield opened
+    opened.close()
+    assert not errors
+
+
+def test_from_the_list_to_the_comparison(address: str, table: dict[str, Any], page: Page) -> None:
+    page.goto(address)
+    for run in RUNS:
+        page.get_by_role("checkbox", name=f"Compare {run}").check(timeout=PATIENCE_MS)
+    page.get_by_test_id("compare").click()
+    expect(page).to_have_url(f"{address}/compare?runs={','.join(RUNS)}")
+    rows = page.get_by_test_id("compare-table").locator("tbody tr")
+    expect(rows).to_have_count(2, timeout=PATIENCE_MS)
+    for row, known in zip(rows.all(), table["rows"], strict=True):
+        cells = [cell.strip() for cell in row.locator("td").all_inner_texts()]
+        assert known["run"] in row.locator("th").inner_text()
+        assert cells[0] == f"{100 * known['final']:.1f}%"
+        assert cells[1] == f"{100 * known['best']:.1f}%"
+        assert cells[2] == "5"
+        assert (cells[5] == "–") == (known["bytes_to_target"] is None)
+    for chart in ("accuracy", "loss"):
+        expect(page.get_by_test_id(f"compare-{chart}").locator("canvas")).to_be_visible()
+
+
+def test_the_axis_is_in_the_address(address: str, page: Page) -> None:
+    page.goto(f"{address}/compare?runs={','.join(RUNS)}")
+    page.get_by_test_id("axis-bytes").click(timeout=PATIENCE_MS)
+    expect(page).to_have_url(f"{address}/compare?runs={','.join(RUNS)}&x=bytes".replace(",", "%2C"))
+    expect(page.get_by_test_id("compare-accuracy").get_by_role("img")).to_have_attribute(
+        "aria-label", f"Accuracy by bytes of {', '.join(RUNS)}"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_sticks_out(address: str, browser: Browser, scheme: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for place in (f"{address}/compare?runs={','.join(RUNS)}", address):
+        page.goto(place)
+        expect(page.get_by_text(RUNS[1]).first).to_be_visible(timeout=PATIENCE_MS)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+def test_an_unknown_job_is_said(address: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}/compare?runs={RUNS[0]},gone")
+    expect(page.get_by_role("alert")).to_contain_text("gone", timeout=PATIENCE_MS)
+    page.close()
