@@ -351,6 +351,15 @@ def test_under_a_virtual_clock_nobody_waits() -> None:
     assert one.evaluate()["eval/examples"] == 40
 
 
+def test_the_documents_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "learner.md").read_text().split("## Streams and drift")[1]
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    said = capsys.readouterr().out
+    # 200 examples in batches of 16 make 12 and one of 8, which is number 38.
+    assert said.startswith(f"{9 * 16 + 8}.0 {{")
+    assert "'eval/examples': 50.0" in said
+
+
 # ------------------------------------------------------------------------------------------------------------- texts
 def test_drifts_are_named_by_a_text() -> None:
     assert drifts_of("permute@5, rotate:-30.5@9,new:7+8@2,permute:0.5@7") == (
