@@ -64,10 +64,15 @@ def failed(row: Row[Any], why: str) -> dict[str, Any]:
     return {"job": job.model_dump(mode="json"), "nodes": []}
 
 
+def _is_open(driver: Driver) -> bool:
+    """Whether versions come as they like, so that their number tells nothing."""
+    return driver.hub.schedule.anchored and not driver.spec.rounds
+
+
 def _progress(coordinator: Coordinator, driver: Driver) -> float:
     """How far a job is: by its versions, or, where those come as they like, by what its nodes have told."""
     hub = driver.hub
-    if driver.ended or not hub.schedule.anchored:
+    if driver.ended or not _is_open(driver):
         return 1.0 if hub.phase == "done" else min(1.0, hub.version / hub.plan.versions)
     doing = coordinator.presence.doing
     shares = [1.0 if m.finished else doing[driver.name, m.node].progress or 0.0 for m in hub.roster.here()]
@@ -86,9 +91,9 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
         algorithm=driver.hub.algorithm.name,
         schedule=driver.hub.schedule.name,
         version=hub.version,
-        versions=hub.plan.versions,
+        versions=None if _is_open(driver) else hub.plan.versions,
         progress=_progress(coordinator, driver),
-        eta_s=None if hub.schedule.anchored else _eta(hub, hub.plan.versions),
+        eta_s=None if _is_open(driver) else _eta(hub, hub.plan.versions),
         nodes=len(members),
         busy=sum(1 for member in members if member.order is not None),
         created_at=iso(record.created_at),
@@ -294,6 +299,9 @@ class Teller:
             data = {"up_bytes": totals[driver.name, "up"], "down_bytes": totals[driver.name, "down"]}
             if self._is_new((driver.name, ""), data):
                 self._coordinator.broadcast.tell(Item("traffic", driver.name, data))
+            share = {"progress": round(_progress(self._coordinator, driver), 2)}
+            if _is_open(driver) and self._is_new((driver.name, "progress"), share):
+                self._coordinator.broadcast.tell(Item("job", driver.name, {}))
 
     def _tell_nodes(self, driver: Driver) -> None:
         fresh = []

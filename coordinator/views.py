@@ -82,7 +82,7 @@ class Job(BaseModel):
     schedule: str = Field(examples=["rounds"])
     mode: Literal["server"] = "server"
     version: int = Field(description="versions closed so far")
-    versions: int = Field(description="versions wanted")
+    versions: int | None = Field(description="versions wanted; null where they come as they like")
     progress: float = Field(description="0 to 1")
     eta_s: float | None
     nodes: int

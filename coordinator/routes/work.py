@@ -108,7 +108,9 @@ async def _news(request: Request, coordinator: Coordinator, node: str, holds: He
                 continue
         standing, mine = driver.hub.standing(node), holds.get(driver.name)
         if isinstance(standing, Order) and (mine is None or (standing.id, standing.rev) > mine):
-            return await _order(request, coordinator, driver, standing)
+            return await _order(
+                request, coordinator, driver, standing, known=mine is not None and mine[0] == standing.id
+            )
         if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, node, mine[0]):
             label(request, driver.name, driver.hub.version, node, "poll")
             return _frame(driver.name, standing)
@@ -127,11 +129,12 @@ def _withdrawn(driver: Driver, node: str, order: OrderId) -> bool:
     return member is None or member.answered is None or member.answered.order != order
 
 
-async def _order(request: Request, coordinator: Coordinator, driver: Driver, order: Order) -> Response:
+async def _order(request: Request, coordinator: Coordinator, driver: Driver, order: Order, *, known: bool) -> Response:
+    """An order, with its body if that is small; without it where the node has the order and it was only amended."""
     label(request, driver.name, order.version, order.node, "order")
     coordinator.presence.doing[driver.name, order.node].begin(order.id)
     payload = b""
-    if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
+    if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX and not known:
         payload = driver.bodies.open(order.body)[:]  # small, and just written: no thread is worth it
     crashpoint("order.answer")
     return _frame(driver.name, order, payload)

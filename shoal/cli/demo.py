@@ -15,7 +15,7 @@ import typer
 
 from shoal.cli.doctor import is_free
 from shoal.cli.jobs import node_table
-from shoal.cli.options import Device
+from shoal.cli.options import Device, spread
 from shoal.cli.output import out
 from shoal.cli.text import number, pairs, percent, seconds, size
 from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
@@ -28,20 +28,34 @@ HOST = "127.0.0.1"
 PORT = 8080
 READY_S = 60.0
 RUN_S = 1800.0
-JOB = "digits"
+JOB, DRIFT_JOB = "digits", "digits-drift"
 EXAMPLES, CLASSES = 1437, 10
 """What there is to divide."""
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is learned, by whom: options of the command."""
+
+    rounds: Annotated[int, typer.Option(min=1, help="rounds of federated averaging")] = 30
+    clients: Annotated[int, typer.Option(min=1, max=64, help="edge clients, each a process with its own data")] = 4
+    split: Annotated[
+        str, typer.Option(help="how the digits are divided: iid, dirichlet:ALPHA, shards:N; with --drift always iid")
+    ] = "dirichlet:0.5"
+    seed: Annotated[int, typer.Option(min=0, help="of the division, the model and the batches")] = 0
+    drift: Annotated[
+        bool, typer.Option("--drift", help="dynamic averaging on streams whose labels change half-way")
+    ] = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a person asked for."""
+    """The same, and where it runs."""
 
-    rounds: int
-    clients: int
+    asked: Asked
     port: int
-    split: str
-    seed: int
     keep: bool
     device: str = "auto"
 
@@ -50,18 +64,24 @@ class Plan:
         """Where the coordinator will be."""
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return DRIFT_JOB if self.asked.drift else JOB
 
+    @property
+    def page(self) -> str:
+        """The job's page on the dashboard."""
+        return f"{self.url}/jobs/{self.job}"
+
+
+@spread
 def demo(
     *,
-    rounds: Annotated[int, typer.Option(min=1, help="rounds of federated averaging")] = 30,
-    clients: Annotated[int, typer.Option(min=1, max=64, help="edge clients, each a process with its own data")] = 4,
+    asked: Asked,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="port of the dashboard; 0, or if taken: any free one")
     ] = PORT,
-    split: Annotated[
-        str, typer.Option(help="how the digits are divided: iid, dirichlet:ALPHA, shards:N")
-    ] = "dirichlet:0.5",
-    seed: Annotated[int, typer.Option(min=0, help="of the division, the model and the batches")] = 0,
     browser: Annotated[bool, typer.Option("--open", help="open the dashboard in a browser")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="leave everything running afterwards, until Ctrl-C")] = False,
     device: Device = None,
@@ -69,22 +89,25 @@ def demo(
     """Train on handwritten digits with a coordinator and four edge clients on this machine, live in the browser.
 
     Every client has its own digits, of its own mix (non-IID), and sends none of them. Everything is cleaned up.
+
+    With --drift the clients learn from streams and speak only when their models have drifted apart; half-way the labels
+    are permuted, and one sees synchronisations rise and fall again.
     """
     from shoal.cli.processes import household
 
     started = time.monotonic()
-    check_split(split, clients)
-    plan = Plan(rounds, clients, free_port(port), split, seed, keep, device or "auto")
+    check_split(asked.split, asked.clients)
+    plan = Plan(asked, free_port(port), keep, device or "auto")
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
     with household("shoal-demo-") as house:
         nodes = start(house, plan)
         with opened(house, plan) as api:
-            out.notice(f"[bold]dashboard[/]  {plan.url}/jobs/{JOB}")
+            out.notice(f"[bold]dashboard[/]  {plan.page}")
             if browser:
-                webbrowser.open(f"{plan.url}/jobs/{JOB}")
+                webbrowser.open(plan.page)
             job = train(api, house, plan, nodes)
-            answer(api, job, time.monotonic() - started)
+            answer(api, plan, job, time.monotonic() - started)
             if keep:
                 linger(house, plan)
 
@@ -111,9 +134,9 @@ def free_port(wanted: int) -> int:
 def start(house: Household, plan: Plan) -> list[Child]:
     """Start all processes; the clients wait for their token, which the coordinator must make first."""
     house.start("coordinator", ["coordinator", "--host", HOST, "--port", str(plan.port), "--data", "data"])
-    options = {"parts": plan.clients, "split": plan.split, "seed": plan.seed}
+    options = {**spec(plan)["options"], "parts": plan.asked.clients, "seed": plan.asked.seed}
     nodes = []
-    for part in range(plan.clients):
+    for part in range(plan.asked.clients):
         arguments = ["join", plan.url, "--token", "-", "--learner", "shoal.learn.digits:learner"]
         arguments += [f"--option={key}={value}" for key, value in {"part": part, **options}.items()]
         arguments += ["--name", f"node-{part + 1}", "--state", f"node-{part + 1}", "--device", plan.device]
@@ -131,7 +154,7 @@ def opened(house: Household, plan: Plan) -> Iterator[Api]:
     with out.progress("starting", None) as advance:
         while not is_ready(plan.url, token):
             house.check()
-            advance(0, f"a coordinator and {plan.clients} clients")
+            advance(0, f"a coordinator and {plan.asked.clients} clients")
             if time.monotonic() > due:
                 log = house.children[0].tail()
                 raise ShoalError(f"no coordinator after {seconds(READY_S)}; its log:\n{log}", code="demo.time-out")
@@ -158,7 +181,7 @@ def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[st
     """Let the clients in, submit the job, watch it to its end."""
     from shoal.cli.follow import follow
 
-    token = api.post("/tokens", {"role": "node", "uses": plan.clients})["token"]
+    token = api.post("/tokens", {"role": "node", "uses": plan.asked.clients})["token"]
     for node in nodes:
         assert node.process.stdin is not None
         try:
@@ -186,15 +209,18 @@ def spec(plan: Plan) -> dict[str, Any]:
     """The job file that comes with shoal, changed as asked for."""
     from shoal.cli.values import job_of
 
-    changes = [f"rounds={plan.rounds}", f"schedule.min_nodes={plan.clients}", f'options.split="{plan.split}"']
-    with as_file(files("shoal.cli") / "demo_job.toml") as path:
-        return job_of(path, [*changes, f"seed={plan.seed}"])[1]
+    asked = plan.asked
+    changes = [f"schedule.min_nodes={asked.clients}", f"seed={asked.seed}"]
+    if not asked.drift:
+        changes += [f"rounds={asked.rounds}", f'options.split="{asked.split}"']
+    with as_file(files("shoal.cli") / ("demo_drift_job.toml" if asked.drift else "demo_job.toml")) as path:
+        return job_of(path, changes)[1]
 
 
-def answer(api: Api, job: dict[str, Any], took_s: float) -> None:
+def answer(api: Api, plan: Plan, job: dict[str, Any], took_s: float) -> None:
     """What came of it."""
-    nodes = api.get(f"/jobs/{JOB}/nodes")["nodes"]
-    versions = api.get(f"/jobs/{JOB}/versions", points=0)["versions"]
+    nodes = api.get(f"/jobs/{plan.job}/nodes")["nodes"]
+    versions = api.get(f"/jobs/{plan.job}/versions", points=0)["versions"]
     own, held_out = job["metrics"].get("eval/accuracy"), job["metrics"].get("held_out/accuracy")
     training_s = versions[-1]["elapsed_s"] if versions else 0.0
     data = {
@@ -209,24 +235,55 @@ def answer(api: Api, job: dict[str, Any], took_s: float) -> None:
         "wall_s": took_s,
         "parameters": job["model"]["parameters"] if job["model"] else None,
     }
-    rows = pairs(
-        [
-            ("accuracy", f"[bold]{percent(held_out)}[/]  on digits that no client has"),
-            ("", f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})"),
-            ("rounds", f"{job['version']} with {len(nodes)} clients, in {seconds(training_s)}"),
-            ("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down, all counted on the wire"),
-            ("model", f"{data['parameters']:,} parameters, {size(job['model']['bytes'])}"),
-            ("wall time", seconds(took_s) + " from start to end"),
+    told = [
+        ("accuracy", f"[bold]{percent(held_out)}[/]  on digits that no client has"),
+        ("", f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})"),
+        ("rounds", f"{job['version']} with {len(nodes)} clients, in {seconds(training_s)}"),
+        ("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down, all counted on the wire"),
+        ("model", f"{data['parameters']:,} parameters, {size(job['model']['bytes'])}"),
+        ("wall time", seconds(took_s) + " from start to end"),
+    ]
+    if plan.asked.drift:
+        data["synchronisations"] = per_part(versions)
+        told[:3] = [
+            (
+                "accuracy",
+                f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})",
+            ),
+            ("synchronised", f"{job['version']} times with {len(nodes)} clients, in {seconds(training_s)}"),
+            ("instead of", f"{size(often(plan, job, len(nodes)))} for the models alone, averaged at every check"),
+            ("over time", f"{bars(data['synchronisations'])}  [dim]labels were permuted half-way[/]"),
         ]
-    )
+    rows = pairs(told)
     out.answer(data, node_table(nodes), rows)
+
+
+def often(plan: Plan, job: dict[str, Any], nodes: int) -> int:
+    """Bytes of the models, both ways, if all were averaged at every check."""
+    return int(spec(plan)["algorithm"]["checks"] * nodes * 2 * job["model"]["bytes"])
+
+
+def per_part(versions: list[dict[str, Any]], parts: int = 12) -> list[int]:
+    """How many versions closed in each part of the time."""
+    times = [version["elapsed_s"] for version in versions if version["number"]]
+    whole = max(times, default=0.0) * (1 + 1e-9) or 1.0
+    counts = [0] * parts
+    for time_s in times:
+        counts[int(time_s / whole * parts)] += 1
+    return counts
+
+
+def bars(counts: list[int]) -> str:
+    """A row of bars."""
+    most = max([1, *counts])
+    return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)
 
 
 def linger(house: Household, plan: Plan) -> None:
     """Stay until Ctrl-C."""
     secret = house.folder / "data" / "operator.token"
     try:
-        out.notice(f"still running: {plan.url}/jobs/{JOB}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
+        out.notice(f"still running: {plan.page}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
         while True:
             house.check()
             time.sleep(0.5)

@@ -51,13 +51,13 @@ class Seen:
         """Move the bar."""
         job = self.job
         accuracy = job["metrics"].get("eval/accuracy")
-        parts = [f"{job['version']}/{job['versions']}"]
+        parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} synchronisations"]
         if job["state"] not in ("running", "evaluating"):
             parts.append(job["state"])
         if accuracy is not None:
             parts.append(f"[bold]{percent(accuracy)}[/]")
         parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
-        advance(job["version"], "  ".join(parts), self.decision)
+        advance(job["version"] if job["versions"] else job["progress"], "  ".join(parts), self.decision)
 
 
 def follow(
@@ -77,7 +77,7 @@ def follow(
     seen = Seen(job)
     due = None if timeout_s is None else time.monotonic() + timeout_s
     path = f"/jobs/{segment(job['name'])}"
-    with out.progress(job["name"], job["versions"]) as advance, api.events(job["name"]) as events:
+    with out.progress(job["name"], job["versions"] or 1.0) as advance, api.events(job["name"]) as events:
         for event in events:
             if event is not None:
                 seen.take(event.name, event.data)

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Literal, TextIO
 
+import stamina
 import structlog
 
 Form = Literal["auto", "console", "json"]
@@ -59,6 +60,7 @@ def configure(
     handler.of_shoal = True  # type: ignore[attr-defined]  # a mark of ours, to find it again
     root.addHandler(handler)
     root.setLevel(level.upper())
+    stamina.instrumentation.set_on_retry_hooks(None)  # its own: an entry for each try
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import demo
-from shoal.cli.demo import Plan, free_port, spec
+from shoal.cli.demo import Asked, Plan, bars, free_port, per_part, spec
 from tests.cli.conftest import Shoal, process
 
 LEFT_S = 60
@@ -39,10 +39,49 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_the_job_that_comes_with_shoal_is_sound() -> None:
-    found = spec(Plan(rounds=7, clients=3, port=1, split="iid", seed=5, keep=False))
+    found = spec(Plan(Asked(rounds=7, clients=3, split="iid", seed=5), port=1, keep=False))
     assert (found["rounds"], found["seed"], found["schedule"]["min_nodes"]) == (7, 5, 3)
     assert found["options"] == {"split": "iid"}
     assert found["held_out"]["learner"] == "shoal.learn.digits:held_out"
+
+
+def test_the_job_of_drifting_streams_is_sound() -> None:
+    found = spec(Plan(Asked(clients=3, seed=5, drift=True), port=1, keep=False))
+    assert (found["algorithm"]["name"], found["schedule"]["name"]) == ("dynamic", "drift")
+    assert (found["seed"], found["schedule"]["min_nodes"]) == (5, 3)
+    batches = found["algorithm"]["checks"] * found["algorithm"]["steps"]
+    assert found["options"]["drift"] == f"permute@{batches // 2}"
+    assert found["held_out"] is None, "what no node has does not drift"
+
+
+@pytest.mark.parametrize(
+    ("times", "counts", "row"),
+    [
+        ([], [0, 0, 0, 0], "    "),
+        ([4.0], [0, 0, 0, 1], "   █"),
+        ([0.5, 0.6, 1.5, 4.0], [2, 1, 0, 1], "█▄ ▄"),
+    ],
+)
+def test_synchronisations_over_time(times: list[float], counts: list[int], row: str) -> None:
+    versions = [{"number": number, "elapsed_s": time} for number, time in enumerate([0.0, *times])]
+    assert per_part(versions, 4) == counts
+    assert bars(counts) == row
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_drift_is_seen_and_answered(tmpdir_of_demo: Path) -> None:
+    running = process("demo", "--drift", "--json", "--port", "0")
+    output, said = running.communicate(timeout=280)
+    assert running.returncode == 0, said
+    data = json.loads(output)["data"]
+    counts = data["synchronisations"]
+    before, after = counts[2:6], counts[6:8]
+    assert max(after) > max(before), counts
+    assert sum(counts) == data["rounds"] >= 5
+    assert data["accuracy"] >= 0.90
+    assert data["up_bytes"] + data["down_bytes"] < 150 * 4 * 2 * data["parameters"] * 4 / 4
+    assert folders(tmpdir_of_demo) == []
 
 
 def test_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

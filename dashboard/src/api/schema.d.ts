@@ -820,9 +820,9 @@ export interface components {
             version: number;
             /**
              * Versions
-             * @description versions wanted
+             * @description versions wanted; null where they come as they like
              */
-            versions: number;
+            versions: number | null;
         };
         /**
          * JobEvent
@@ -917,9 +917,9 @@ export interface components {
             version: number;
             /**
              * Versions
-             * @description versions wanted
+             * @description versions wanted; null where they come as they like
              */
-            versions: number;
+            versions: number | null;
         };
         /**
          * JobNode

@@ -22,7 +22,7 @@ export function Headline({ job, versions, nodes }: Props) {
       <Stat name="Version" wide>
         <span className="stat-value" data-testid="version-count">
           {count(job.version)}
-          <small> of {count(job.versions)}</small>
+          {job.versions !== null && <small> of {count(job.versions)}</small>}
         </span>
         <Progress value={job.progress} label="Progress of the job" tone={job.state} />
       </Stat>

@@ -98,7 +98,7 @@ function useTitle(job: Job | undefined, versions: Version[]): void {
   const title =
     job === undefined
       ? "shoal"
-      : [`${job.version}/${job.versions}`, accuracy && percent(accuracy.value), job.name, "shoal"]
+      : [job.versions === null ? percent(job.progress) : `${job.version}/${job.versions}`, accuracy && percent(accuracy.value), job.name, "shoal"]
           .filter(Boolean)
           .join(" · ");
   useEffect(() => void (document.title = title), [title]);

@@ -48,7 +48,8 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
       </td>
       <td role="cell" className="job-cell-progress">
         <span className="of">
-          <b>{count(job.version)}</b> of {count(job.versions)}
+          <b>{count(job.version)}</b>
+          {job.versions === null ? " synchronisations" : ` of ${count(job.versions)}`}
         </span>
         <Progress value={job.progress} label={`${job.name}: progress`} tone={job.state} />
       </td>
