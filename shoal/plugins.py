@@ -9,12 +9,12 @@ or `shoal.filters`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
@@ -48,6 +48,14 @@ def schedules() -> dict[str, type[Schedule]]:
 def filters() -> dict[str, type[Filter]]:
     """All filters by name. Raises `InvalidJob` for an entry point that is none."""
     return _load(_FILTERS, "shoal.filters", Filter)
+
+
+KINDS: dict[str, Callable[[], Mapping[str, type[Any]]]] = {
+    "algorithm": algorithms,
+    "schedule": schedules,
+    "filter": filters,
+}
+"""What a job file may name, by what it is called there."""
 
 
 def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[T]]:

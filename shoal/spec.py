@@ -13,8 +13,12 @@
     name = "rounds"
     min_nodes = 4
 
-The tables `algorithm` and `schedule` take the fields of the class they name. An unknown key is an error with a
-suggestion, never ignored.
+    [[filters]]
+    name = "quantize"
+    bits = 8
+
+The tables `algorithm`, `schedule` and `filters` take the fields of the class they name. An unknown key is an error with
+a suggestion, never ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from shoal.core.filter import Filter
 from shoal.core.hub import Plan
 from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
-from shoal.plugins import algorithms, filters, schedules, suggestion
+from shoal.plugins import KINDS, algorithms, filters, schedules, suggestion
 
 T = TypeVar("T")
 
@@ -162,22 +166,26 @@ def load_job(path: Path) -> JobSpec:
 
 
 def job_schema() -> dict[str, Any]:
-    """The JSON Schema of a job file, with the fields of every installed algorithm and schedule."""
+    """The JSON Schema of a job file, with the fields of every installed algorithm, schedule and filter."""
     schema = JobSpec.model_json_schema()
     definitions = schema.setdefault("$defs", {})
-    for what, known in (("algorithm", algorithms()), ("schedule", schedules())):
+    for what, known in KINDS.items():
         options = []
-        for name, kind in known.items():
+        for name, kind in known().items():
             table = TypeAdapter(kind).json_schema()
             table["properties"] = {"name": {"const": name}, **table.get("properties", {})}
             table["required"], table["additionalProperties"] = ["name"], False
             definitions[f"{what}-{name}"] = table
             options.append({"$ref": f"#/$defs/{what}-{name}"})
-        schema["properties"][what] = {"oneOf": options, "description": schema["properties"][what].get("description")}
+        if what == "filter":
+            schema["properties"]["filters"]["items"] = {"oneOf": options}
+        else:
+            about = schema["properties"][what].get("description")
+            schema["properties"][what] = {"oneOf": options, "description": about}
     schema["title"] = "A shoal job"
     return schema
 
 
 def settings_of(kind: type[Any]) -> list[tuple[str, str, Any]]:
-    """(field, type, default) of an algorithm or schedule, for people."""
+    """(field, type, default) of an algorithm, schedule or filter, for people."""
     return [(f.name, str(f.type), None if f.default is MISSING else f.default) for f in fields(kind)]

@@ -19,22 +19,17 @@ if TYPE_CHECKING:
 def algorithms(
     name: Annotated[str, typer.Argument(metavar="NAME", help="show only this one", show_default=False)] = "",
 ) -> None:
-    """List the algorithms and schedules that a job file may name, with their fields and defaults."""
+    """List the algorithms, schedules and filters that a job file may name, with their fields and defaults."""
     from shoal.core.errors import ShoalError
-    from shoal.plugins import algorithms as known_algorithms
-    from shoal.plugins import schedules as known_schedules
-    from shoal.plugins import suggestion
+    from shoal.plugins import KINDS, suggestion
 
     found = [
-        describe(what, key, kind)
-        for what, known in (("algorithm", known_algorithms()), ("schedule", known_schedules()))
-        for key, kind in known.items()
-        if name in ("", key)
+        describe(what, key, kind) for what, known in KINDS.items() for key, kind in known().items() if name in ("", key)
     ]
     if not found:
-        every = [*known_algorithms(), *known_schedules()]
+        every = [key for known in KINDS.values() for key in known()]
         raise ShoalError(
-            f"no algorithm or schedule is called {name!r}", code="usage.name", hint=suggestion(name, every)
+            f"no algorithm, schedule or filter is called {name!r}", code="usage.name", hint=suggestion(name, every)
         )
     shown: list[RenderableType] = []
     for one in found:

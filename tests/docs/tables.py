@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from coordinator.openapi import document
 from coordinator.settings import Settings
-from shoal.plugins import algorithms, schedules
+from shoal.plugins import algorithms, filters, schedules
 from shoal.presets import PRESETS
 from shoal.spec import HeldOut, JobSpec, Limits
 
@@ -45,12 +45,13 @@ def described(kind: type[Any]) -> dict[str, str]:
 
 
 def of_dataclass(kind: type[Any]) -> str:
-    """Field, type, default and meaning of an algorithm's or schedule's configuration."""
+    """Field, type, default and meaning of an algorithm's, schedule's or filter's configuration."""
     texts = described(kind)
     rows = ["| field | type | default | |", "|---|---|---|---|"]
     for field in fields(kind):
         default = "" if field.default is MISSING else f"`{field.default!r}`"
-        rows.append(f"| `{field.name}` | {field.type} | {default} | {texts[field.name]} |")
+        cells = [str(field.type), default, texts[field.name]]
+        rows.append(" | ".join([f"| `{field.name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |")
     return "\n".join(rows) + "\n"
 
 
@@ -90,7 +91,7 @@ def of_routes() -> str:
 def tables() -> dict[str, Callable[[], str]]:
     """Every table by name."""
     found: dict[str, Callable[[], str]] = {}
-    for kind in (*algorithms().values(), *schedules().values()):
+    for kind in (*algorithms().values(), *schedules().values(), *filters().values()):
         found[kind.name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}

@@ -6,12 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from shoal.plugins import algorithms, schedules
-from shoal.spec import load_job, parse_job
+from shoal.plugins import KINDS, algorithms, filters, schedules
+from shoal.spec import job_schema, load_job, parse_job
 from tests.docs.tables import ROOT, documents, renewed
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
@@ -34,10 +35,21 @@ def test_tables_are_in_step(path: Path) -> None:
     assert renewed(text) == text, "run `python -m tests.docs.tables`"
 
 
-def test_every_algorithm_and_schedule_has_its_table() -> None:
+def test_every_algorithm_schedule_and_filter_has_its_table() -> None:
     text = (ROOT / "docs/algorithms.md").read_text()
-    missing = [name for name in (*algorithms(), *schedules()) if f"<!-- table {name} -->" not in text]
+    missing = [name for name in (*algorithms(), *schedules(), *filters()) if f"<!-- table {name} -->" not in text]
     assert not missing
+
+
+def test_the_schema_knows_every_field_that_the_tables_name() -> None:
+    schema = job_schema()
+    for what, known in KINDS.items():
+        place = schema["properties"]["filters"]["items"] if what == "filter" else schema["properties"][what]
+        assert [one["$ref"] for one in place["oneOf"]] == [f"#/$defs/{what}-{name}" for name in known()]
+        for name, kind in known().items():
+            table = schema["$defs"][f"{what}-{name}"]
+            assert table["properties"].keys() == {"name", *(field.name for field in fields(kind))}
+            assert table["properties"]["name"] == {"const": name}
 
 
 def test_the_architecture_names_what_exists() -> None:
