@@ -181,14 +181,15 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
     who = principal_of(request)
     if who is not None and who.role == "node":
         order = await _standing(coordinator.driver(job), who.name)
-        if order.body is None or order.body.digest != digest:
+        named = next((ref for ref in (order.body, order.base) if ref is not None and ref.digest == digest), None)
+        if named is None:
             raise Refused(
                 f"the order that stands for {who.name} does not name this body",
                 code="order.superseded",
                 hint="poll: an order that named it was superseded by the one that the next answer brings",
             )
         label(request, job, order.version, who.name, "model")
-        return _file(bodies, request, order.body)
+        return _file(bodies, request, named)
     if who is None and not coordinator.settings.reading_is_open:
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
