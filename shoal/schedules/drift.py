@@ -96,7 +96,7 @@ class Drift(Schedule):
         return self._go_on(view, wake)
 
     def _go_on(self, view: View, wake: float | None) -> list[Decision]:
-        violators = [node for node in view.reports if node not in view.recalled and node not in view.finished]
+        violators = _violators(view)
         if view.recalled or violators or (view.left <= 1 and view.reports):
             return self._balance(view, violators)
         if self.in_step and set(view.busy) - view.waiting:
@@ -121,8 +121,8 @@ class Drift(Schedule):
         rest = sorted(set(view.busy) - view.recalled)
         late = f", {len(pending)} too late" if pending else ""
         if not rest:
-            close = Close(f"full synchronisation of {len(view.reports)}{late}", view.reports, rebase=True)
-            return [close, *_warnings(view, violators)]
+            done = f"full synchronisation of {len(view.reports)}{late}"
+            return [Close(done, tuple(sorted(view.reports)), rebase=True), *_warnings(view, violators)]
         why = f"{_count(violators)} drifted ({_names(violators)})"
         if self._must_complete(view, violators):
             return [Recall(tuple(rest), f"{why}: all are asked")]
@@ -130,7 +130,7 @@ class Drift(Schedule):
         gap = view.gap()
         if gap <= delta:
             done = f"{len(view.reports)} of {len(view.members)} balanced: {gap:.4g} <= {delta:.4g}{late}"
-            close = Close(done, view.reports, keep=True)
+            close = Close(done, tuple(sorted(view.reports)), keep=True)
             return [close, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
         more = view.pick(rest, len(view.reports) if 2 * len(view.reports) < len(view.members) else len(rest))
         return [Recall(more, f"{why}: mean at {gap:.4g} > {delta:.4g}, {len(more)} more are asked")]
@@ -145,7 +145,7 @@ class Drift(Schedule):
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
         """The threshold, the violations since the last full synchronisation, and who has to rest."""
-        violators = [node for node in view.reports if node not in view.recalled and node not in view.finished]
+        violators = _violators(view)
         kept = {} if close is None or close.rebase else {"violations": view.numbers.get("violations", 0.0)}
         if kept:
             kept["violations"] += len(violators)
@@ -165,6 +165,11 @@ class Drift(Schedule):
             rate = view.nbytes * 3600.0 / max(view.now - view.opened, 1e-3)
             delta *= min(max((rate / self.bytes_per_hour) ** 0.5, 1 / STEP_MAX), STEP_MAX)
         return {"delta": delta}
+
+
+def _violators(view: View) -> list[str]:
+    """Who reported without having been asked to, sorted: who came first is chance, and must decide nothing."""
+    return sorted(set(view.reports) - view.recalled - view.finished)
 
 
 def _warnings(view: View, violators: list[str]) -> list[Decision]:
