@@ -42,6 +42,8 @@ class Gathered:
             "population": self.population,
             "asked": sorted(self.asked),
             "failed": sorted(self.failed),
+            "recalled": sorted(self.recalled),
+            "recalled_at": self.recalled_at,
             "nbytes": self.nbytes,
         }
 
@@ -50,6 +52,7 @@ class Gathered:
         gathered = cls(sums)
         gathered.opened, gathered.population = state["opened"], state["population"]
         gathered.asked, gathered.failed = set(state["asked"]), set(state["failed"])
+        gathered.recalled, gathered.recalled_at = set(state["recalled"]), state["recalled_at"]
         gathered.nbytes = state["nbytes"]
         return gathered
 

@@ -363,6 +363,7 @@ class Hub(HubState):
         self.roster[node].give(order)
         self.gathered.asked.add(node)
         self.gathered.failed.discard(node)
+        self.gathered.recalled.discard(node)  # of the order that it had before
         return order
 
     def _told(self) -> Metrics:

@@ -120,11 +120,19 @@ class Drift(Schedule):
             return [Wait(f"{len(pending)} were asked and have not answered", until)]
         rest = sorted(set(view.busy) - view.recalled)
         late = f", {len(pending)} too late" if pending else ""
-        if not rest:
-            done = f"full synchronisation of {len(view.reports)}{late}"
-            return [Close(done, tuple(sorted(view.reports)), rebase=True), *_warnings(view, violators)]
-        why = f"{_count(violators)} drifted ({_names(violators)})"
-        if self._must_complete(view, violators):
+        return self._grow(view, violators, rest, late) if rest else self._complete(view, violators, late)
+
+    def _complete(self, view: View, violators: list[str], late: str) -> list[Decision]:
+        """Nobody is left to be asked."""
+        if not view.reports:
+            return [Wait("nobody has answered yet")]
+        done = f"full synchronisation of {len(view.reports)}{late}"
+        return [Close(done, tuple(sorted(view.reports)), rebase=True), *_warnings(view, violators)]
+
+    def _grow(self, view: View, violators: list[str], rest: list[str], late: str) -> list[Decision]:
+        """Be content with the set as it is, or ask more nodes, or all."""
+        why = f"{_count(violators)} drifted ({_names(violators)})" if violators else "too few were heard"
+        if not view.reports or self._must_complete(view, violators):
             return [Recall(tuple(rest), f"{why}: all are asked")]
         delta = view.numbers["delta"]
         gap = view.gap()

@@ -10,6 +10,7 @@
                   counted report; work starts from the memory of the node's last counted report
     replay        snapshot and journal lead to the same effects and the same state as the first time
 
+What must hold besides in dynamic averaging: see `shoal.sim.anchored`.
 That the schedule settles, that every body is there when it is needed, and that a run ends is seen where it is run.
 """
 
@@ -32,23 +33,16 @@ from shoal.core.machine import Effect, Event, Rejected, Result, Save, Send, Vers
 from shoal.core.message import Ack, Bodies, Message, Order, OrderId, Ref, Report
 from shoal.core.sums import Totals
 from shoal.core.tree import Array, Slots, Tree, digest, to_float
+from shoal.sim.anchored import Anchored, Violation, require
 from shoal.sim.watch import Watch
+
+__all__ = ["Checker", "Violation", "require"]
 
 Key = tuple[str, OrderId]
 """A report is known by its node and its order."""
 
 TOLERANCE = 1e-6
 """Between a model in float32 and the recomputed one, relative to the greater of 1 and the value."""
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
-def require(holds: bool, what: str, *details: object) -> None:
-    """Raise `Violation` unless it holds. Only then are the details put into the braces of `what`: often called."""
-    if not holds:
-        raise Violation(what.format(*details))
 
 
 class Checker(Watch):
@@ -64,6 +58,7 @@ class Checker(Watch):
         self._acked: set[Key] = set()  # as counted, and in no closed version yet
         self._at_crash: list[Any] = []
         self._memories = Memories()
+        self._anchored = Anchored(bodies)
 
     def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
         """Every event of the journal, the first time and again."""
@@ -81,6 +76,7 @@ class Checker(Watch):
                     self._memories.counted(event)
             elif isinstance(effect, Save) and isinstance(effect.what, Version):
                 self._check_version(effect.what, hub)
+        self._anchored.fed(event, effects, hub)
         if isinstance(event, Report) and hub.phase == "running":
             self._check_round(hub)
 
@@ -89,7 +85,7 @@ class Checker(Watch):
         same = replace(order, rev=known.rev, recall=known.recall, until=known.until)
         require(known == same, "order: {} has the id of {}", order, known)
         require(order.base in (None, *hub.refs()), "order: {} names a base that nobody holds", order)
-        if known is order and hub.slots:
+        if known is order and hub.slots and order.version == hub.version:  # else it was given before a close
             wanted = self._bodies.put(hub.anchor.sent(hub.algorithm.order(hub.slots, order.node, order.kind)))
             require(order.body == wanted, "order: {} does not carry what the algorithm wants sent", order)
 
@@ -180,6 +176,11 @@ class Checker(Watch):
     def started(self, node: str, work: Work) -> None:
         """A node begins an order."""
         self._memories.started(node, work)
+        self._anchored.started(node, work)
+
+    def holds(self, node: str, base: Ref | None) -> None:
+        """A node has begun to hold this."""
+        self._anchored.holds(node, base)
 
     def worked(self, node: str, order: OrderId, result: Result) -> None:
         """A node has a result."""
@@ -280,11 +281,19 @@ def everything(hub: Hub) -> list[Any]:
     """All that a hub knows, to the last bit, in a form that can be compared."""
     totals = deepcopy(hub.gathered.totals)
     gathered = {name: digest(totals.mean(name)) for name in sorted(totals.trees)} if totals.weight else {}
+    plain = ("opened", "population", "asked", "failed", "recalled", "recalled_at", "nbytes", "reports")
+    sent = hub.anchor.sent(hub.slots)
     return [
         json.dumps(hub.state(), sort_keys=True),
-        (hub.gathered.opened, hub.gathered.population, sorted(hub.gathered.asked), sorted(hub.gathered.failed)),
-        list(hub.gathered.reports),
+        deepcopy([getattr(hub.gathered, name) for name in plain]),
+        [replace(member) for member in hub.roster.all()],  # not in the snapshot's own words, which may forget something
+        (hub.anchor.base, hub.anchor.numbers, digests(hub.anchor.held), digests(sent)),
         (totals.weight, dict(totals.numbers), gathered),
         {version: means.values() for version, means in hub.gathered.means.items()},
-        {name: digest(value) if isinstance(value, Tree) else value for name, value in hub.slots.items()},
+        digests(hub.slots),
     ]
+
+
+def digests(slots: Slots) -> dict[str, str | float]:
+    """Slots by their contents."""
+    return {name: digest(value) if isinstance(value, Tree) else value for name, value in slots.items()}

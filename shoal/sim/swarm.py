@@ -20,11 +20,12 @@ from shoal.core.schedule import Schedule
 from shoal.filters.quantize import Quantize
 from shoal.schedules.drift import Drift
 from shoal.schedules.rounds import Rounds
+from shoal.sim.anchored import Violation, check_weight
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
 from shoal.sim.coordinator import Timing
 from shoal.sim.faults import Cut, Faults
-from shoal.sim.invariants import Checker, Violation
+from shoal.sim.invariants import Checker
 from shoal.sim.toys import Ledger, ToyLearner, toy_tree
 from shoal.sim.trace import Tracer
 from shoal.sim.work import Begun
@@ -117,13 +118,16 @@ def draw_drift(seed: int, rng: Random) -> Scenario:
     """Dynamic averaging: nodes that speak when they like, and a hub that dies in the middle of a balancing."""
     nodes = draw_nodes(rng, 1)
     schedule = Drift(
-        delta=rng.choice(("auto", 3.0, 60.0, 1000.0)),
-        balancing=rng.choice(("all", "double", "hedged")),
-        in_step=rng.random() < 0.4,
-        deadline_s=rng.choice((5.0, 20.0)),
+        delta=rng.choice(("auto", 3.0, 60.0, 200.0, 1000.0)),
+        balancing=rng.choice(("all", "double", "double", "hedged")),
+        in_step=rng.random() < 0.5,
+        deadline_s=rng.choice((1.0, 5.0, 20.0)),
         min_nodes=rng.randint(1, len(nodes)),
     )
-    faults = draw_faults(rng, nodes)
+    # Balancings come one after the other for as long as nodes train: so must the deaths.
+    faults = replace(
+        draw_faults(rng, nodes), until_s=rng.choice((8.0, 30.0, 60.0)), hub_crashes=rng.choice((0, 2, 4, 8))
+    )
     late = frozenset(node for node in nodes[schedule.min_nodes :] if rng.random() < 0.3)
     algorithm = DynamicAveraging(steps=1, checks=rng.randint(2, 20))
     setup = draw_setup(seed, rng, nodes, schedule, faults)
@@ -250,7 +254,14 @@ class Nodes:
         """Begin it; this may be one of those that go wrong."""
         setup = self._scenario.setup
         begun = Begun(setup.algorithm, self._learners[node], self._bodies, order, memory, setup.plan.filters)
-        return Unlucky(begun, self)
+        return Unlucky(begun, self, memory)
+
+    def checked(self, order: Order, memory: Ref | None, made: Result | Status | None) -> None:
+        """Hold a result against the private memory before and after it."""
+        if isinstance(made, Result) and made.memory is not None and self._scenario.setup.schedule.anchored:
+            number = float(order.node.removeprefix("n"))
+            before = self._bodies.get(memory) if memory is not None else {}
+            check_weight(order, number, before, made, self._bodies.get(made.memory))
 
     def spoilt(self, made: Result | Status | None) -> Result | Status | None:
         """What comes of a piece of work when luck is bad."""
@@ -271,13 +282,16 @@ class Unlucky:
 
     begun: Begun
     nodes: Nodes
+    memory: Ref | None
 
     @property
     def held(self) -> Ref | None:
         return self.begun.held
 
     def piece(self, order: Order) -> Result | Status | None:
-        return self.nodes.spoilt(self.begun.piece(order))
+        made = self.begun.piece(order)
+        self.nodes.checked(order, self.memory, made)
+        return self.nodes.spoilt(made)
 
     def may_go_on(self, order: Order) -> bool:
         return self.begun.may_go_on(order)

@@ -55,7 +55,8 @@ class ToyLearner:
         """One step; correct and extra_loss are not asked for by the algorithms of a swarm."""
         w, seen = self._model["w"], int(self._model["seen"])
         step = (budget.seed % 1009 - 504) / 1009
-        moved = (0.5 * float(w[0]) + step, float(w[1]) + self._number, float(w[2]) * 0.9 + step)
+        away = self._number if self._number % 2 else -self._number  # so that the mean of some stays where it was
+        moved = (0.5 * float(w[0]) + step, float(w[1]) + away, float(w[2]) * 0.9 + step)
         self._model = toy_tree(moved, seen + 1)
         return Trained(float(self._number), {"train/loss": abs(step)})
 

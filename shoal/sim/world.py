@@ -201,5 +201,5 @@ class World:
         for node in self.nodes.values():
             refs += node.names()
         for message in self.network.flying.values():
-            refs.append(getattr(message, "body", None))
+            refs += [getattr(message, "body", None), getattr(message, "base", None)]
         self.bodies.keep_only(refs)

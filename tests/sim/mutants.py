@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.algorithms.dynamic import Carry
+from shoal.core import roster
+from shoal.core.algorithm import Task
+from shoal.core.anchor import SYNC, Anchor
 from shoal.core.gathered import Gathered
 from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Effect, Event, Memory, Save, Send, Wake
-from shoal.core.message import Ack, Idle, Join, Leave, Message, Order, Poll, Ref, Report
+from shoal.core.machine import Amend, Boot, Effect, Event, Memory, Save, Send, Timer, Wake
+from shoal.core.message import Ack, Idle, Join, Leave, Message, Order, Poll, Ref, Report, Status
+from shoal.core.piecework import Piecework
 from shoal.core.roster import Member
 from shoal.core.schedule import Wait
 from shoal.core.sums import TreeSum
@@ -185,9 +190,9 @@ def bodies_remembered_by_id(patch: Patch) -> None:
 
     def body(self: Hub, slots: Slots) -> Ref:
         key: Any = frozenset((name, id(value)) for name, value in slots.items())
-        if key not in self._sent:
-            self._sent[key] = self.bodies.put(slots)
-        return self._sent[key]
+        if key not in self._stored:
+            self._stored[key] = self.bodies.put(slots)
+        return self._stored[key]
 
     patch.setattr(Hub, "body", body)
 
@@ -326,6 +331,144 @@ def joined_once(patch: Patch) -> None:
 @mutant
 def report_not_spooled(patch: Patch) -> None:
     patch.setattr(Node, "_spool", lambda self: True)
+
+
+# Dynamic averaging
+
+
+@mutant
+def reference_kept_at_a_full_synchronisation(patch: Patch) -> None:
+    """Nodes go on from the new model, the hub from the old one."""
+    rebase = Anchor.rebase
+
+    def kept(self: Anchor, bodies: Any, slots: Slots) -> None:
+        if not self.held:
+            rebase(self, bodies, slots)
+
+    patch.setattr(Anchor, "rebase", kept)
+
+
+@mutant
+def reference_changed_by_a_balancing(patch: Patch) -> None:
+    begin = Piecework._begin
+
+    def begun(self: Piecework, order: Order) -> None:
+        begin(self, replace(order, numbers=order.numbers | {SYNC: 1.0}) if SYNC in order.numbers else order)
+
+    patch.setattr(Piecework, "_begin", begun)
+
+
+@mutant
+def mean_added_to_the_last_version(patch: Patch) -> None:
+    """What came in is relative to the base, and not to what the last balancing made."""
+    patch.setattr(Hub, "_close", with_slots_of_the_version(Hub._close))
+
+
+def with_slots_of_the_version(close: Any) -> Any:
+    def closed(self: Hub, decision: Any, now: float) -> list[Effect]:
+        step = self.algorithm.step
+        algorithm, slots = self.algorithm, self.slots
+        object.__setattr__(algorithm, "step", lambda _, totals: step(slots, totals))
+        try:
+            effects: list[Effect] = close(self, decision, now)
+            return effects
+        finally:
+            object.__delattr__(algorithm, "step")
+
+    return closed
+
+
+@mutant
+def orders_withdrawn_by_a_balancing(patch: Patch) -> None:
+    close = Hub._close
+    patch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, keep=False), now))
+
+
+@mutant
+def orders_kept_at_a_full_synchronisation(patch: Patch) -> None:
+    close = Hub._close
+    patch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
+
+
+@mutant
+def status_forgotten_by_the_snapshot(patch: Patch) -> None:
+    patch.setattr(roster, "_status_state", lambda status: None)
+
+
+@mutant
+def base_not_restored(patch: Patch) -> None:
+    patch.setattr(Anchor, "restore", classmethod(lambda cls, filters, state, bodies: cls(filters)))
+
+
+@mutant
+def packed_model_forgotten_by_the_snapshot(patch: Patch) -> None:
+    state = Anchor.state
+
+    def without(self: Anchor) -> Any:
+        found = state(self)
+        return found | {"packed": None} if found is not None else None
+
+    patch.setattr(Anchor, "state", without)
+
+
+@mutant
+def hub_goes_on_with_what_filters_lost(patch: Patch) -> None:
+    moved = Anchor.moved
+
+    def exact(self: Anchor, bodies: Any, slots: Slots, rebase: bool, seed: int) -> Slots:
+        moved(self, bodies, slots, rebase, seed)
+        return slots
+
+    patch.setattr(Anchor, "moved", exact)
+
+
+@mutant
+def examples_counted_on_after_a_synchronisation(patch: Patch) -> None:
+    of = Carry.of
+
+    def on(task: Task, memory: Slots) -> Carry:
+        return of(replace(task, numbers={**task.numbers, "sync": 0.0}), memory)
+
+    patch.setattr(Carry, "of", on)
+
+
+@mutant
+def status_of_an_old_order_accepted(patch: Patch) -> None:
+    status = Hub._status
+
+    def trusting(self: Hub, event: Status, now: float) -> list[Effect]:
+        member = self.roster.get(event.node)
+        if member is not None and member.order is not None:
+            event = replace(event, order=member.order.id)
+        return status(self, event, now)
+
+    patch.setattr(Hub, "_status", trusting)
+
+
+@mutant
+def status_not_answered(patch: Patch) -> None:
+    """A node whose leave to go on was lost never hears of it again."""
+    status = Hub._status
+    patch.setattr(Hub, "_status", lambda self, event, now: status(self, event, now)[:-1])
+
+
+@mutant
+def status_said_once(patch: Patch) -> None:
+    on = Worker.on
+
+    def silent(self: Worker, event: Event, now: float) -> list[Effect]:
+        effects = on(self, event, now)
+        if isinstance(event, Timer):
+            effects = [Send("hub", Poll(self.node)) if e == Send("hub", self.status) else e for e in effects]
+        return effects
+
+    patch.setattr(Worker, "on", silent)
+
+
+@mutant
+def amendments_not_passed_on(patch: Patch) -> None:
+    take = Worker._take
+    patch.setattr(Worker, "_take", lambda self, order: [e for e in take(self, order) if not isinstance(e, Amend)])
 
 
 assert Join  # joins are what `joined_once` is about

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from shoal.schedules.drift import Drift
 from shoal.sim.__main__ import main
 from shoal.sim.swarm import Broken, draw, run_seed
 
@@ -30,9 +31,13 @@ def test_the_swarm_is_varied() -> None:
     drawn = [draw(seed) for seed in range(SEEDS)]
     setups = [scenario.setup for scenario in drawn]
     assert {len(setup.nodes) for setup in setups} == set(range(1, 9))
-    assert {setup.plan.versions for setup in setups} == set(range(1, 7))
+    assert {setup.plan.versions for setup in setups} == {*range(1, 7), 1000}
     assert {setup.plan.sums for setup in setups} == {"float64", "fixed"}
-    assert {setup.algorithm.name for setup in setups} == {"fedavg", "ledger"}
+    assert {setup.algorithm.name for setup in setups} == {"fedavg", "ledger", "dynamic"}
+    drifting = [setup for setup in setups if isinstance(setup.schedule, Drift)]
+    assert {setup.schedule.balancing for setup in drifting} == {"all", "double", "hedged"}
+    assert {setup.schedule.in_step for setup in drifting} == {False, True}
+    assert {len(setup.plan.filters) for setup in drifting} == {0, 1}
     assert {act.what for scenario in drawn for act in scenario.acts} == {
         *("start", "leave", "vanish", "pause", "resume", "stop now", "stop round")
     }
