@@ -1,0 +1,163 @@
+"""What dynamic averaging promises (card A2 of the studies), held against the nodes' true models in simulated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.dynamic import DynamicAveraging
+from shoal.core.algorithm import tree_slot
+from shoal.core.hub import Hub
+from shoal.core.learner import Budget, Trained
+from shoal.core.machine import Effect, Event, Save, Send, Version
+from shoal.core.message import Bodies, Metrics, Order, Ref, Status
+from shoal.core.plan import Plan
+from shoal.core.tree import Array, Tree
+from shoal.schedules.drift import Drift
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.watch import Watch
+from shoal.sim.work import Begun
+from shoal.sim.world import Setup, World
+
+DELTA = 0.5
+CHECKS = 150
+SIZE = 50
+NOISE = 0.2
+
+
+class Seeker:
+    """Least squares towards a point of its own, with noise: E||w - point||^2 falls to a floor. `batch` examples."""
+
+    def __init__(self, number: int, apart: float) -> None:
+        own = np.random.default_rng(number)
+        self.point = np.random.default_rng(99).standard_normal(SIZE) + apart * own.standard_normal(SIZE)
+        self.batch = float(1 + number)
+        self.weights = np.zeros(SIZE, np.float32)
+
+    def init(self, seed: int) -> Tree:
+        return Tree.of({"w": np.zeros(SIZE, np.float32)})
+
+    def load(self, model: Tree) -> None:
+        self.weights = np.array(model["w"])
+
+    def model(self) -> Tree:
+        return Tree.of({"w": self.weights.copy()})
+
+    def train(self, budget: Budget, **_: Any) -> Trained:
+        noise = np.random.default_rng((budget.seed, budget.position)).standard_normal((budget.steps, SIZE))
+        for step in range(budget.steps):
+            self.weights = (self.weights - budget.lr * (self.weights - self.point + NOISE * noise[step])).astype(
+                np.float32
+            )
+        return Trained(self.batch * budget.steps, {"train/loss": float(np.sum((self.weights - self.point) ** 2))})
+
+    def evaluate(self) -> Metrics:
+        return {}
+
+
+class Truth(Watch):
+    """Looks at the nodes' own models whenever the hub decides something."""
+
+    def __init__(self, bodies: Bodies, nodes: Sequence[str]) -> None:
+        self.bodies, self.nodes = bodies, nodes
+        self.models: dict[str, Array] = {}
+        self.orders: dict[str, Order] = {}
+        self.divergences: list[float] = []
+        self.gaps: list[float] = []
+        self.moves: list[float] = []
+        self.violations = self.checks = 0
+
+    def checked(self, node: str, learner: Seeker, made: Any, base: Array) -> None:
+        """A node has made a check."""
+        self.models[node] = learner.weights.astype(np.float64)
+        self.checks += 1
+        if made is None or isinstance(made, Status):
+            self.gaps.append(float(np.sum((self.models[node] - base) ** 2)))
+        else:
+            self.violations += 1
+
+    def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
+        for effect in effects:
+            if isinstance(effect, Save) and isinstance(effect.what, Version) and effect.what.reports:
+                self._closed(effect.what)
+        orders = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Order)]
+        onward = [order for order in orders if not order.recall and self.orders.get(order.node) != order]
+        self.orders |= {order.node: order for order in orders}
+        if onward and len(self.models) == len(self.nodes):
+            every = np.stack([self.models[node] for node in self.nodes])
+            self.divergences.append(float(np.mean(np.sum((every - every.mean(0)) ** 2, axis=1))))
+
+    def _closed(self, version: Version) -> None:
+        """The mean of those who are balanced, weighted by what they have trained on, stays where it is."""
+        made = np.asarray(tree_slot(self.bodies.get(version.model), "model")["w"], np.float64)
+        weights = np.array([weight for _, _, weight, _ in version.reports])
+        before = np.stack([self.models[node] for node, _, _, _ in version.reports])
+        self.moves.append(float(np.abs(weights @ before / weights.sum() - made).max()))
+        for node, _, _, _ in version.reports:
+            self.models[node] = made
+
+
+def ran(schedule: Drift, apart: float = 0.15, nodes: int = 8, checks: int = CHECKS) -> tuple[Truth, Hub]:
+    """A job without faults: the truth about it, and its hub."""
+    bodies, clock = MemoryBodies(), Clock()
+    names = tuple(f"n{number}" for number in range(nodes))
+    learners = {name: Seeker(number, apart) for number, name in enumerate(names)}
+    algorithm = DynamicAveraging(steps=1, checks=checks, lr=0.1)
+    truth = Truth(bodies, names)
+
+    class Seen(Begun):
+        def piece(self, order: Order) -> Any:
+            made = super().piece(order)
+            if order.kind == "train":
+                base = np.asarray(tree_slot(self._work.base, "model")["w"], np.float64)
+                truth.checked(order.node, learners[order.node], made, base)
+            return made
+
+    def begin(node: str, order: Order, memory: Ref | None) -> Seen:
+        return Seen(algorithm, learners[node], bodies, order, memory)
+
+    setup = Setup(Plan(1_000_000, seed=3), algorithm, schedule, names)
+    world = World(setup, begin, lambda node, order: 1.0, clock=clock, bodies=bodies, watch=truth)
+    world.start()
+    assert world.run(100_000)
+    return truth, world.coordinator.hub
+
+
+@pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
+@pytest.mark.parametrize("in_step", [True, False])
+def test_who_is_silent_is_near_the_reference(balancing: Any, in_step: bool) -> None:
+    truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=in_step, min_nodes=8))
+    assert len(truth.gaps) > 3 * CHECKS
+    assert max(truth.gaps) <= DELTA
+    assert truth.violations > 20
+
+
+@pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
+def test_all_models_are_close_together_after_each_check(balancing: Any) -> None:
+    """(1/m) sum_i ||w_i - mean||^2 <= delta, without anybody having to say so."""
+    truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
+    assert len(truth.divergences) >= CHECKS / 2
+    assert max(truth.divergences) <= DELTA
+    assert max(truth.divergences) > 0.05 * DELTA
+
+
+@pytest.mark.parametrize("balancing", ["double", "hedged"])
+def test_a_balancing_moves_no_mean(balancing: Any) -> None:
+    truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
+    assert len(truth.moves) > 10
+    assert max(truth.moves) < 1e-5
+
+
+def test_a_reference_that_never_changes_is_violated_at_nearly_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = Drift(delta=DELTA, in_step=True, min_nodes=8)
+    _, hub = ran(schedule)
+    assert hub.version < CHECKS / 4
+    close = Hub._close
+    monkeypatch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, rebase=False), now))
+    _, hub = ran(schedule)
+    assert hub.version > 0.9 * CHECKS
