@@ -29,6 +29,9 @@ CODES, SCALES = "codes", "scales"
 BUCKETS_AT_ONCE = 256
 """Work in pieces that fit a core's cache."""
 
+FACTOR_MAX = np.finfo(np.float32).max
+"""Levels per unit: buckets whose scale is below 4e-37 are rounded coarser, if at all; one of zeros stays so."""
+
 
 @dataclass(frozen=True)
 class Quantize(Filter):
@@ -85,8 +88,8 @@ class Quantize(Filter):
 
     def _encode_rows(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Bytes]:
         scales = np.abs(rows).max(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            levels = rows * np.where(scales > 0, self._levels / scales, 0.0)[:, None].astype(np.float32)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            levels = rows * np.minimum(self._levels / scales, FACTOR_MAX)[:, None]
         levels = np.nan_to_num(levels, nan=0.0, posinf=0.0, neginf=0.0)
         drawn = np.floor(levels + rng.random(rows.shape, np.float32))
         whole = np.clip(drawn, -self._levels, self._levels).astype(np.int8).reshape(-1)
@@ -95,6 +98,7 @@ class Quantize(Filter):
         nibbles = (whole + 8).view(np.uint8)
         return scales, nibbles[0::2] | (nibbles[1::2] << 4)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what a sender makes up is measured afterwards
     def decode(self, tree: Tree, layout: Layout) -> Tree:
         """Every number as a multiple of its bucket's scale."""
         out = np.zeros(layout.nbytes, np.uint8)
@@ -105,9 +109,8 @@ class Quantize(Filter):
             bucket = start // self.bucket
             stop = min(start + step, values.size)
             levels = self._levels_of(codes[start * self.bits // 8 : stop * self.bits // 8]).reshape(-1, self.bucket)
-            with np.errstate(over="ignore", invalid="ignore"):  # what a sender makes up is measured afterwards
-                unit = scales[bucket : bucket + len(levels)] / np.float32(self._levels)
-                values[start:stop] = (levels * unit[:, None]).reshape(-1)
+            unit = scales[bucket : bucket + len(levels)] / np.float32(self._levels)
+            values[start:stop] = (levels * unit[:, None]).reshape(-1)
         for segment, place in _segments(layout):
             for block in segment.blocks():
                 first = place + block.first - segment.first
