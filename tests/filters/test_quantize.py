@@ -124,7 +124,9 @@ def test_sender_and_receiver_have_the_same_model(drawn: tuple[Tree, ...], bits: 
     filters = (Quantize(bits, 6),)
     sent, mine = pack_onto(filters, model, base, seed)
     assert digest(unpack_onto(filters, sent, base)) == digest(mine)
-    assert digest(unpack_tree(filters, sent, base.layout)) == digest(unpack_tree(filters, sent, sub(model, base).layout))
+    assert digest(unpack_tree(filters, sent, base.layout)) == digest(
+        unpack_tree(filters, sent, sub(model, base).layout)
+    )
 
 
 def test_packed_slots_are_checked_before_they_are_opened() -> None:
@@ -171,7 +173,7 @@ def test_any_codes_can_be_decoded(data: bytes, bits: Any) -> None:
 
 @pytest.mark.parametrize("fields", [{"bits": 3}, {"bits": 16}, {"bucket": 0}, {"bucket": 7}, {"bucket": 1 << 21}])
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob, match="quantize: (bits|bucket) is"):
+    with pytest.raises(InvalidJob, match=r"quantize: (bits|bucket) is"):
         Quantize(**fields)
 
 
