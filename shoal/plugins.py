@@ -25,10 +25,16 @@ T = TypeVar("T")
 
 _ALGORITHMS = {
     "dynamic": "shoal.algorithms.dynamic:DynamicAveraging",
+    "fda": "shoal.algorithms.fda:FunctionalDynamicAveraging",
     "fedavg": "shoal.algorithms.fedavg:FedAvg",
     "fedsgd": "shoal.algorithms.fedsgd:FedSGD",
+    "periodic": "shoal.algorithms.periodic:PeriodicAveraging",
 }
-_SCHEDULES = {"drift": "shoal.schedules.drift:Drift", "rounds": "shoal.schedules.rounds:Rounds"}
+_SCHEDULES = {
+    "drift": "shoal.schedules.drift:Drift",
+    "periodic": "shoal.schedules.periodic:Periodic",
+    "rounds": "shoal.schedules.rounds:Rounds",
+}
 _FILTERS = {"quantize": "shoal.filters.quantize:Quantize"}
 
 

@@ -1,7 +1,8 @@
 """Protocols by one name, so that a job can be run under several of them: `shoal simulate JOB.toml --compare A,B`.
 
 A preset is laid over a job: what it says wins, and of the job's own fields those stay that the preset's algorithm and
-schedule have too (learning rate, batch size, `min_nodes`, …). Seed, data and number of versions are the job's.
+schedule have too (learning rate, batch size, `min_nodes`, …). Seed, data and number of versions are the job's, and so is
+the number of mini-batches that each node trains on, where it is said by `steps` and `checks`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,29 @@ class Preset:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _on(name: str, **fields: Any) -> Mapping[str, Any]:
+    """An algorithm whose nodes train on without an end; there epochs have no meaning."""
+    return {"name": name, **fields, "epochs": 0.0}
+
+
+EIGHT_BITS: Mapping[str, Any] = {"filters": [{"name": "quantize", "bits": 8}]}
+
 PRESETS = {
     "fedavg": Preset({"name": "fedavg"}, {"name": "rounds", "cohort": 0, "fraction": 1.0}),
     "fedavg-c03": Preset({"name": "fedavg"}, {"name": "rounds", "cohort": 0, "fraction": 0.3}),
     "fedsgd": Preset(
         {"name": "fedsgd", "epochs": 1.0, "batch_size": 0}, {"name": "rounds", "cohort": 0, "fraction": 1.0}
     ),
+    "periodic": Preset(_on("periodic"), {"name": "periodic", "share": 1.0}),
+    "periodic-8bit": Preset(_on("periodic"), {"name": "periodic", "share": 1.0}, EIGHT_BITS),
+    "continuous": Preset(_on("periodic", steps=1), {"name": "periodic", "share": 1.0}),
+    "kamp-fedavg-c03": Preset(_on("periodic"), {"name": "periodic", "share": 0.3}),
+    "kamp-fedavg-c05": Preset(_on("periodic"), {"name": "periodic", "share": 0.5}),
+    "kamp-fedavg-c07": Preset(_on("periodic"), {"name": "periodic", "share": 0.7}),
+    "nosync": Preset(_on("periodic"), {"name": "periodic", "share": 0.0}),
+    "dynamic": Preset(_on("dynamic"), {"name": "drift", "delta": "auto"}, EIGHT_BITS),
+    "dynamic-fp32": Preset(_on("dynamic"), {"name": "drift", "delta": "auto"}, {"filters": []}),
+    "fda": Preset(_on("fda"), {"name": "drift", "delta": "auto"}, EIGHT_BITS),
 }
 
 
@@ -54,5 +72,8 @@ def under(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _laid_over(table: Mapping[str, Any], own: Mapping[str, Any], known: Mapping[str, type[Any]]) -> dict[str, Any]:
-    names = {one.name for one in fields(known[table["name"]])}
-    return {**{key: value for key, value in own.items() if key in names}, **table}
+    names = {one.name: one for one in fields(known[table["name"]])}
+    kept = {key: value for key, value in own.items() if key in names}
+    if "steps" in table and "checks" in kept:  # nodes train on as many mini-batches, whatever a check is
+        kept["checks"] = kept["checks"] * kept.get("steps", names["steps"].default) // table["steps"]
+    return {**kept, **table}

@@ -23,8 +23,11 @@ from shoal.core.errors import InvalidJob
 from shoal.core.message import Metrics
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, View, Wait, Warn
 
-WINDOW_CHECKS = 8
-"""delta = "auto": checks of the first window, after which all report, and which sets the threshold."""
+WINDOW_CHECKS = 4
+"""delta = "auto": checks of a first window, at the end of which all report; the threshold is the median of ||w - r||^2
+there. At the beginning models move fastest, so later nodes speak more rarely than once in so many checks. Four of ten
+mini-batches gave what had been found by hand before: 1.36 where 1 is good (digits, 4,810 weights) and 3.45 where 3 is
+(MNIST, 79,510 weights), both at a learning rate of 0.1."""
 
 STREAK_MAX = 5
 """Balancings in a row that one and the same node may cause alone before it has to pause."""
@@ -103,9 +106,9 @@ class Drift(Schedule):
             return [Wait("not all have made their check", wake)]
         if view.left < 1 and view.busy:
             return [Recall(tuple(sorted(view.busy)), "all are asked for the last version")]
-        estimate = view.estimate()
-        if estimate is not None and estimate > view.numbers.get("delta", 0.0):
-            why = f"variance of about {estimate:.4g} > {view.numbers.get('delta', 0.0):.4g}: all are asked"
+        estimate, theta = view.estimate(), view.numbers.get("delta")  # there is no threshold in a first window
+        if estimate is not None and theta is not None and estimate > theta:
+            why = f"variance of about {estimate:.4g} > {theta:.4g}: all are asked"
             return [Recall(tuple(sorted(view.busy)), why)]
         if self.in_step and view.waiting:
             return [Advance()]

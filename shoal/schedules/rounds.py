@@ -98,7 +98,7 @@ class Rounds(Schedule):
         wanted, got, pending = self.wants(view.population), len(view.reports), len(view.busy)
         enough = got >= min(self.quorum, wanted)
         if got >= wanted:
-            return [Close(f"{got} of {wanted} reports")]
+            return [Close(f"{got} of {wanted} reports", last=set(view.members) <= view.finished)]
         deadline = self.deadline(view)
         late, deadline_text = view.now >= view.opened + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:

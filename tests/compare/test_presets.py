@@ -34,6 +34,22 @@ def test_what_a_preset_says_wins() -> None:
     assert (gradient.name, gradient.epochs, gradient.batch_size) == ("fedsgd", 1.0, 0)
 
 
+def test_continuous_averaging_trains_on_as_many_mini_batches() -> None:
+    own = {**JOB, "algorithm": {"name": "dynamic", "steps": 20, "checks": 30}}
+    found = parse_job(under(own, "continuous")).build_algorithm()
+    assert (found.steps, found.checks) == (1, 600)
+    found = parse_job(under(own, "periodic")).build_algorithm()
+    assert (found.steps, found.checks) == (20, 30)
+    bare = {**JOB, "algorithm": {"name": "dynamic", "checks": 30}}
+    assert parse_job(under(bare, "continuous")).build_algorithm().checks == 300
+
+
+def test_filters_come_with_a_preset() -> None:
+    coded, plain = (parse_job(under(JOB, name)).build_filters() for name in ("dynamic", "dynamic-fp32"))
+    assert [one.name for one in coded] == ["quantize"]
+    assert plain == []
+
+
 def test_a_preset_may_bring_other_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, "fixed", Preset({"name": "fedavg"}, more={"sums": "fixed"}))
     before = repr(JOB)

@@ -92,7 +92,8 @@ def tables() -> dict[str, Callable[[], str]]:
     """Every table by name."""
     found: dict[str, Callable[[], str]] = {}
     for kind in (*algorithms().values(), *schedules().values(), *filters().values()):
-        found[kind.name] = lambda kind=kind: of_dataclass(kind)
+        name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
+        found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {**found, "presets": of_presets, "routes": of_routes}

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.plugins import KINDS, algorithms, filters, schedules
 from shoal.spec import job_schema, load_job, parse_job
-from tests.docs.tables import ROOT, documents, renewed
+from tests.docs.tables import ROOT, documents, of_dataclass, renewed
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -37,7 +37,8 @@ def test_tables_are_in_step(path: Path) -> None:
 
 def test_every_algorithm_schedule_and_filter_has_its_table() -> None:
     text = (ROOT / "docs/algorithms.md").read_text()
-    missing = [name for name in (*algorithms(), *schedules(), *filters()) if f"<!-- table {name} -->" not in text]
+    kinds = (*algorithms().values(), *schedules().values(), *filters().values())
+    missing = [kind.name for kind in kinds if of_dataclass(kind) not in text]
     assert not missing
 
 

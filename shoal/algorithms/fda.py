@@ -1,0 +1,138 @@
+"""Functional dynamic averaging: nodes tell a few bytes at every check; all are averaged when their variance is great.
+
+Theologitis, Frangias, Anestis, Samoladas, Deligiannakis: "Communication-Efficient Distributed Deep Learning via
+Federated Dynamic Averaging", EDBT 2025. With u_i = w_i - r the variance of the models is
+
+    Var = mean_i ||u_i||^2 - ||mean_i u_i||^2
+
+and what a node tells must do to bound it from above without u_i itself:
+
+    naive     ||u_i||^2                                     Var <= mean ||u_i||^2
+    linear    and <xi, u_i>, xi = (r - r') / ||r - r'||     Var <= mean ||u_i||^2 - (mean <xi, u_i>)^2
+    sketch    and an AMS sketch of u_i, 5 KB                ||mean u_i||^2 is estimated, less its error
+
+r' is the reference before r, which each node keeps in its private memory. A node that does not know it (it has just
+joined) says so, and until the next synchronisation everybody is taken as naive.
+
+With server = "adam" the mean displacement goes through a server's optimizer at each synchronisation (FDA-Opt, by the
+same authors). The threshold is the schedule's business: `shoal.schedules.drift`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from shoal.core.algorithm import Going, Task, tree_slot
+from shoal.core.continual import Carry, Continual, number_slot
+from shoal.core.errors import InvalidJob
+from shoal.core.message import Status
+from shoal.core.server_optimizer import Adam
+from shoal.core.sketch import BUCKETS, ERROR, NBYTES, ROWS, Sketch, sketch, squared_norm
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree, dot, norm, sub
+
+UNKNOWN = -1.0
+"""Instead of the version of r', when a node does not have it."""
+
+
+@dataclass(frozen=True)
+class FunctionalDynamicAveraging(Continual):
+    """Tell how far the model has gone, and report it when asked."""
+
+    name: ClassVar[str] = "fda"
+    title: ClassVar[str] = "Functional dynamic averaging (Theologitis et al. 2025)"
+
+    steps: int = 10
+    """b: mini-batches between two checks, at each of which a node tells its few bytes."""
+    monitor: Literal["linear", "sketch", "naive"] = "linear"
+    """What it tells. "sketch" is the nearest to the true variance, and costs 7 KB per node and check."""
+    server: Literal["average", "adam"] = "average"
+    """What becomes of the mean at a synchronisation: the next model, or a step of the server's optimizer (FDA-Opt)."""
+    server_lr: float = 0.03
+    """The step of that optimizer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.server_lr < float("inf"):
+            raise InvalidJob(f"fda: server_lr is {self.server_lr}, but must be above 0", code="job.algorithm")
+
+    # The node
+
+    def speaks(self, task: Task, mine: Carry) -> bool:
+        """Only at the end of a first window, when there is no threshold yet."""
+        return "window" in task.numbers and mine.pieces >= task.numbers["window"]
+
+    def begin(self, task: Task, mine: Carry, memory: Slots) -> None:
+        """xi, if this order sets a new reference and private memory has the one before."""
+        mine.own["before"] = UNKNOWN
+        before = memory.get("base")
+        if self.monitor != "linear" or not isinstance(before, Tree) or not task.numbers.get("sync"):
+            return
+        xi = sub(mine.reference, before)
+        length = norm(xi)
+        if 0 < length < float("inf"):
+            mine.own |= {"before": number_slot(memory, "base_version"), "xi": xi, "length": length}
+
+    def going(self, task: Task, mine: Carry) -> Going:
+        """The monitor's few bytes."""
+        told = {"gap": mine.gap}
+        if self.monitor == "linear":
+            told["before"] = number_slot(mine.own, "before")
+            if "xi" in mine.own:
+                along = dot(tree_slot(mine.own, "xi"), mine.displacement()) / number_slot(mine.own, "length")
+                told["along"] = along
+        state = sketch(mine.displacement()).astype("<f4").tobytes() if self.monitor == "sketch" else b""
+        return Going(mine.slots(), told, state)
+
+    def remembered(self, task: Task, mine: Carry) -> Slots:
+        """The reference, which will be r'."""
+        if self.monitor != "linear":
+            return {}
+        return {"base": mine.reference, "base_version": float(task.version) if task.numbers.get("sync") else UNKNOWN}
+
+    # The coordinator
+
+    def estimate(self, statuses: Sequence[Status]) -> float | None:
+        """The variance of the models: an upper bound (sketch: most probably)."""
+        spread = fmean(status.values.get("gap", 0.0) for status in statuses)
+        return max(0.0, spread - self._common(statuses))
+
+    def _common(self, statuses: Sequence[Status]) -> float:
+        """A lower bound on ||mean u_i||^2."""
+        if self.monitor == "linear":
+            before = {status.values.get("before", UNKNOWN) for status in statuses}
+            known = all("along" in status.values for status in statuses)
+            if known and len(before) == 1 and UNKNOWN not in before:
+                along = fmean(status.values["along"] for status in statuses)
+                return along * along
+        if self.monitor == "sketch" and all(len(status.state) == NBYTES for status in statuses):
+            mean: Sketch = np.zeros((ROWS, BUCKETS), np.float32)
+            for status in statuses:
+                mean += np.frombuffer(status.state, "<f4").reshape(ROWS, BUCKETS) / np.float32(len(statuses))
+            return squared_norm(mean) / (1 + ERROR)
+        return 0.0
+
+    def init(self, model: Tree) -> Slots:
+        """The model, and the optimizer's moments."""
+        if self.server == "average":
+            return {"model": model}
+        m, v = self._optimizer.begin(model)
+        return {"model": model, "m": m, "v": v}
+
+    def step(self, slots: Slots, totals: Totals) -> Slots:
+        """The mean, or a step of the optimizer towards it and beyond."""
+        base = tree_slot(slots, "model")
+        averaged = totals.mean_onto("model", base)
+        if self.server == "average":
+            return {**slots, "model": averaged}
+        model, m, v = self._optimizer.step(base, averaged, tree_slot(slots, "m"), tree_slot(slots, "v"))
+        return {**slots, "model": model, "m": m, "v": v}
+
+    @property
+    def _optimizer(self) -> Adam:
+        return Adam(self.server_lr)

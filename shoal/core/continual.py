@@ -1,0 +1,177 @@
+"""What nodes do that train on without an end, until somebody asks or they have something to say.
+
+Dynamic, periodic and functional dynamic averaging differ in when a node speaks (`speaks`) and in what it tells while it
+does not (`going`). The training is the same, and stands here because algorithms do not know each other: each node goes
+through its own endless sequence of mini-batches, b of them between two checks, and remembers in its private memory
+where it is. Against a base the report is relative to that, else (in rounds) to the model of the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import Budget, Learner, Tick, Trained
+from shoal.core.message import Metrics
+from shoal.core.metric import FINISHED
+from shoal.core.tree import Slots, Tree, dot, sub
+
+
+@dataclass(frozen=True)
+class Continual(Algorithm):
+    """b mini-batches, a check, and on."""
+
+    steps: int = 10
+    """b: mini-batches between two checks."""
+    batch_size: int = 10
+    """B: examples per mini-batch."""
+    lr: float = 0.1
+    """The local learning rate."""
+    checks: int = 0
+    """Checks after which a node has trained enough; 0: go on until the job is stopped."""
+    epochs: float = 0.0
+    """Not used: nodes train on an endless sequence of mini-batches."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch_size < 1:
+            raise InvalidJob(f"{self.name}: steps and batch_size must be at least 1", code="job.algorithm")
+        if self.checks < 0 or self.epochs:
+            raise InvalidJob(f"{self.name}: checks must not be negative, and epochs has no meaning here")
+
+    # What differs
+
+    def speaks(self, task: Task, mine: Carry) -> bool:
+        """Whether a node reports at this check, though nobody has asked."""
+        return True
+
+    def going(self, task: Task, mine: Carry) -> Going:
+        """What a node tells that goes on; nothing, if it need not."""
+        return Going(mine.slots())
+
+    def begin(self, task: Task, mine: Carry, memory: Slots) -> None:
+        """Put into `mine.own` what this order needs beyond that; called before its first piece."""
+
+    def remembered(self, task: Task, mine: Carry) -> Slots:
+        """What private memory shall hold beyond where the node is."""
+        return {}
+
+    # What is the same
+
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+        """One piece: b mini-batches and a check, unless the coordinator wants to hear now."""
+        mine = Carry.of(task, memory)
+        if mine.pieces and (task.recalled or self._trained_enough(mine)):
+            return self.report(task, mine)
+        if not mine.pieces:
+            self.begin(task, mine, memory)
+            learner.load(mine.model)
+            mine.metrics = learner.evaluate()
+        if not self._trained_enough(mine):
+            self.train(learner, task, mine)
+        if self._trained_enough(mine) or self.speaks(task, mine):
+            return self.report(task, mine)
+        return self.going(task, mine)
+
+    def train(self, learner: Learner, task: Task, mine: Carry) -> None:
+        """b mini-batches on from where this node is."""
+        if mine.pieces:
+            learner.load(mine.model)
+        budget = Budget(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            seed=task.seed + int(mine.pieces),
+            position=int(mine.position),
+        )
+        mine.add(learner.train(budget, tick=self._overall(task.tick, mine.position)), self.steps, learner.model())
+        mine.gap = _squared(mine.displacement())
+
+    def report(self, task: Task, mine: Carry) -> Local:
+        """w_i - r, its weight, and how far this node is."""
+        metrics = mine.told() | {"train/gap": mine.gap}
+        if self._trained_enough(mine):
+            metrics[FINISHED] = 1.0
+        memory = mine.memory() | self.remembered(task, mine)
+        return Local(max(mine.seen, 1.0), {"model": mine.displacement()}, metrics, memory)
+
+    def _overall(self, tick: Tick, position: float) -> Tick:
+        """Progress is told as the share of all that this node should train, if that is known."""
+        whole = self.checks * self.steps
+        return (lambda fraction: tick((position + fraction * self.steps) / whole)) if whole else tick
+
+    def _trained_enough(self, mine: Carry) -> bool:
+        return 0 < self.checks * self.steps <= mine.position
+
+
+class Carry:
+    """Where a node is: between two pieces as the task's carry, between two orders as its private memory.
+
+    seen: examples since the base was set; position: mini-batches since the job began. The rest is of this order:
+    model, pieces, loss (summed over mini-batches), batches, gap; `own` is the algorithm's own business.
+    """
+
+    LASTING = ("seen", "position", "batches", "loss")
+
+    def __init__(self, model: Tree, reference: Tree) -> None:
+        self.model, self.reference = model, reference
+        self.pieces = self.gap = 0.0
+        self.seen = self.position = self.batches = self.loss = 0.0
+        self.metrics: Metrics = {}
+        self.own: Slots = {}
+
+    @classmethod
+    def of(cls, task: Task, memory: Slots) -> Carry:
+        """Go on from the last piece, or begin an order from what memory says."""
+        slots = task.carry if task.carry is not None else task.slots
+        mine = cls(tree_slot(slots, "model"), tree_slot(task.base or task.slots, "model"))
+        source = task.carry if task.carry is not None else memory
+        for name in (*cls.LASTING, "pieces", "gap"):
+            setattr(mine, name, number_slot(source, name))
+        if task.carry is None and task.numbers.get("sync", 1.0):
+            mine.seen = 0.0
+        mine.metrics = {n[1:]: v for n, v in slots.items() if n.startswith("=") and not isinstance(v, Tree)}
+        mine.own = {n[1:]: v for n, v in slots.items() if n.startswith("~")}
+        return mine
+
+    def displacement(self) -> Tree:
+        """w_i - r."""
+        return sub(self.model, self.reference)
+
+    def add(self, trained: Trained, steps: int, model: Tree) -> None:
+        """Another piece has been trained."""
+        loss = trained.metrics.get("train/loss", 0.0)
+        self.model, self.pieces = model, self.pieces + 1
+        self.seen, self.position = self.seen + trained.weight, self.position + steps
+        self.batches, self.loss = self.batches + steps, self.loss + loss * steps
+        self.metrics["train/loss"] = loss
+
+    def slots(self) -> Slots:
+        """For the next piece."""
+        numbers = {name: float(getattr(self, name)) for name in (*self.LASTING, "pieces", "gap")}
+        told = {f"={name}": value for name, value in self.metrics.items()}
+        return {"model": self.model, **numbers, **told, **{f"~{name}": value for name, value in self.own.items()}}
+
+    def memory(self) -> Slots:
+        """For the next order."""
+        return {name: float(getattr(self, name)) for name in self.LASTING}
+
+    def told(self) -> Metrics:
+        """What people see: the loss of the last piece, and the sum of all so far (Kamp's cumulative loss)."""
+        return self.metrics | {"train/loss_total": self.loss, "train/batches": self.batches}
+
+
+def number_slot(slots: Mapping[str, Tree | float], name: str) -> float:
+    """The number in that slot; 0 where there is none."""
+    value = slots.get(name, 0.0)
+    assert not isinstance(value, Tree)
+    return value
+
+
+def _squared(displacement: Tree) -> float:
+    """||w - r||^2. Raises `LearnerFailed` when it is no number."""
+    gap = dot(displacement, displacement)
+    if not gap < float("inf"):
+        raise LearnerFailed("the model diverged: its distance to the reference is not finite", hint="lower lr")
+    return gap

@@ -1,0 +1,96 @@
+"""Periodic averaging: the coordinator's side. At every check a share of the nodes is averaged.
+
+    share = 1        all report at each check, all get the mean: sigma_b of Kamp et al., ECML-PKDD 2018
+    0 < share < 1    at each check a random share is asked and gets its mean, the others train on: what that paper calls
+                     federated averaging
+    share = 0        nobody speaks before the end: its "no communication"
+
+The nodes keep step: a check begins when all have made the one before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.errors import InvalidJob
+from shoal.core.message import Metrics
+from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, View, Wait
+
+
+@dataclass(frozen=True)
+class Periodic(Schedule):
+    """Average a share of the nodes at every check."""
+
+    name: ClassVar[str] = "periodic"
+    title: ClassVar[str] = "Periodic averaging"
+    versions: ClassVar[int] = 1_000_000
+    anchored: ClassVar[bool] = True
+
+    share: float = 1.0
+    """C: of the nodes, those that are averaged at each check; 0: none before the end."""
+    deadline_s: float = 600.0
+    """Seconds to wait for a check, or for those who were asked."""
+    min_nodes: int = 1
+    """Nodes that must have joined before training begins."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise InvalidJob(f"periodic: share is {self.share}, but a share of the nodes lies in [0, 1]")
+        if not 0 < self.deadline_s < float("inf") or self.min_nodes < 1:
+            raise InvalidJob("periodic: deadline_s must be above 0, min_nodes at least 1")
+
+    @property
+    def ahead(self) -> int:
+        """One check at a time where some of the nodes will be asked."""
+        return 1 if 0 < self.share < 1 else 0
+
+    def admits(self, staleness: int) -> bool:
+        """A report counts as long as its order stands."""
+        return True
+
+    def numbers(self, view: View, close: Close | None) -> Metrics:
+        """The share, from which nodes know whether they are waited for."""
+        return {"share": self.share}
+
+    def decide(self, view: View) -> list[Decision]:
+        """Greet newcomers, then average, or wait."""
+        if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
+            return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
+        fresh = tuple(node for node in view.idle if node not in view.reports)
+        if fresh:
+            return [Ask(fresh, "train", f"{len(fresh)} asked from version {view.version}")]
+        if not view.busy and view.reports and set(view.members) <= view.finished:
+            return [Close(f"all {len(view.members)} nodes have trained enough", rebase=True, last=True)]
+        if self.share == 1 or view.left <= 1:
+            return self._average_all(view)
+        if self.share == 0:
+            return [Wait("nobody is asked before the end")]
+        return self._average_some(view)
+
+    def _average_all(self, view: View) -> list[Decision]:
+        if not view.reports and view.left > 1:
+            return [Wait("not all have made their check")]
+        late = view.opened is not None and view.now >= view.opened + self.deadline_s
+        asked = sorted(set(view.busy) - view.recalled)
+        if view.left <= 1 and asked:
+            return [Recall(tuple(asked), "all are asked for the last version")]
+        if view.busy and not late:
+            assert view.opened is not None
+            return [Wait(f"{len(view.reports)} of {len(view.members)} reports", view.opened + self.deadline_s)]
+        missing = f", {len(view.busy)} too late" if view.busy else ""
+        return [Close(f"mean of all {len(view.reports)}{missing}", view.reports, rebase=True)]
+
+    def _average_some(self, view: View) -> list[Decision]:
+        pending = sorted(view.recalled & set(view.busy))
+        if not view.recalled:
+            if set(view.busy) - view.waiting:
+                return [Wait("not all have made their check")]
+            wanted = view.pick(sorted(view.busy), max(1, round(self.share * len(view.members))))
+            return [Recall(wanted, f"{len(wanted)} of {len(view.members)} are averaged")]
+        until = (view.recalled_at or view.now) + self.deadline_s
+        if pending and view.now < until:
+            return [Wait(f"{len(pending)} were asked and have not answered", until)]
+        if not view.reports:
+            return [Recall(tuple(sorted(view.busy)), "none of those who were asked has answered: all are")]
+        return [Close(f"mean of {len(view.reports)} of {len(view.members)}", view.reports, keep=True), Advance()]

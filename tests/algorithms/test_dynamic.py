@@ -1,0 +1,99 @@
+"""Kamp et al., ECML-PKDD 2018, on streams of digits: what dynamic averaging promises, and what it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from shoal.core.filter import pack
+from shoal.core.schedule import Close, Decision, View
+from shoal.filters.quantize import Quantize
+from shoal.schedules.drift import Drift
+from shoal.simulation import payload_bytes
+from tests.algorithms.averaging import BYTES_8, NODES, With, dynamic, periodic, run
+
+DELTA = 1.0
+
+
+def spread(models: Sequence[np.ndarray]) -> float:
+    """(1/m) sum_i ||w_i - mean||^2."""
+    mean = np.mean(models, axis=0)
+    return float(np.mean([np.sum((one - mean) ** 2) for one in models]))
+
+
+@pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
+def test_models_stay_close_and_their_mean_is_kept(balancing: str) -> None:
+    """A2a: after every check the divergence is at most Delta, and no balancing moves the mean of all models."""
+    probes = run(dynamic(60, DELTA, balancing=balancing, in_step=True), keep=True).probes
+    divergence, moved = [], []
+    for check in range(10, 600, 10):
+        divergence.append(spread([probe.before[check] for probe in probes]))
+        before = np.mean([probe.after[check] for probe in probes], axis=0)
+        after = np.mean([probe.before[check] for probe in probes], axis=0)
+        moved.append(float(np.abs(after - before).max()))
+    assert max(divergence) <= DELTA
+    assert max(moved) < 1e-5
+    assert max(divergence) > 0.1 * DELTA, "nothing was near the threshold: this has shown nothing"
+
+
+@pytest.mark.slow
+def test_bytes_beside_periodic_averaging() -> None:
+    """A2b: labels change their names half-way; a fifth of the bytes of averaging at every check, at nearly its
+    accuracy, where nodes that never speak fall behind."""
+    checks, drift_at = 200, 1000
+    every = run(periodic(checks), drift_at)
+    drifting = run(dynamic(checks, DELTA, in_step=True), drift_at)
+    alone = run(periodic(checks, share=0.0), drift_at)
+    assert drifting.nbytes <= every.nbytes / 5
+    assert drifting.local >= every.local - 0.015
+    assert alone.local <= every.local - 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_more_is_said_after_a_drift(seed: int) -> None:
+    """A2c: 1.7 times as many synchronisations in the quarter after the drift as in the one before; then fewer again."""
+    probes = run(dynamic(200, DELTA, in_step=True), 1000, seed=seed).probes
+    quarters = np.histogram(probes[0].begun, bins=[1, 501, 1001, 1501, 2001])[0]
+    assert quarters[2] >= 1.7 * quarters[1]
+    assert quarters[3] < quarters[2]
+
+
+@dataclass(frozen=True)
+class Stale(Drift):
+    """The mistake of never moving the reference."""
+
+    def decide(self, view: View) -> list[Decision]:
+        return [
+            replace(one, rebase=False) if isinstance(one, Close) and not one.last else one
+            for one in super().decide(view)
+        ]
+
+
+def test_the_reference_has_to_move() -> None:
+    """A2d: with one that never moves soon every check is a violation."""
+    checks = 150
+    job = dynamic(checks, DELTA, in_step=True)
+    stale = run(With(job, Stale(delta=DELTA, in_step=True, min_nodes=NODES)))
+    assert stale.syncs >= 0.8 * checks
+    moving = run(job)
+    assert moving.syncs <= 0.25 * checks
+    assert moving.nbytes <= 0.4 * stale.nbytes
+
+
+@pytest.mark.slow
+def test_eight_bits_are_enough() -> None:
+    """A2e: differences to the reference in 8 bits: a quarter of the bytes, and the accuracy stays."""
+    plain = run(dynamic(300, DELTA, in_step=True))
+    coded = run(dynamic(300, DELTA, in_step=True, filters=BYTES_8))
+    assert abs(plain.local - coded.local) <= 0.003
+    assert abs(plain.syncs - coded.syncs) <= 2
+    model = plain.result.model
+    sent = pack([Quantize(bits=8)], {"model": model}, seed=0)
+    assert payload_bytes({"model": model}) >= 3.6 * payload_bytes(sent)  # 4 less names and scales
+    # What goes beside models (statuses, orders, polls) is the same in both runs; the rest is bodies.
+    saved = plain.syncs * 2 * NODES * (payload_bytes({"model": model}) - payload_bytes(sent))
+    assert plain.nbytes - coded.nbytes == pytest.approx(saved, rel=0.1)
