@@ -1,8 +1,8 @@
 """Protocols by one name, so that a job can be run under several of them: `shoal simulate JOB.toml --compare A,B`.
 
 A preset is laid over a job: what it says wins, and of the job's own fields those stay that the preset's algorithm and
-schedule have too (learning rate, batch size, `min_nodes`, …). Seed, data and number of versions are the job's, and so is
-the number of mini-batches that each node trains on, where it is said by `steps` and `checks`.
+schedule have too (learning rate, batch size, `min_nodes`, …). Seed, data and number of versions are the job's, and so
+is the number of mini-batches that each node trains on, where it is said by `steps` and `checks`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ there. At the beginning models move fastest, so later nodes speak more rarely th
 mini-batches gave what had been found by hand before: 1.36 where 1 is good (digits, 4,810 weights) and 3.45 where 3 is
 (MNIST, 79,510 weights), both at a learning rate of 0.1."""
 
+FALSE_ALARM = 0.25
+"""A node that speaks although its distance, as measured here, is below this share of the threshold has no reason to.
+(It may have an older threshold, and what filters lose is not its fault.)"""
+
 STREAK_MAX = 5
 """Balancings in a row that one and the same node may cause alone before it has to pause."""
 
@@ -135,6 +139,8 @@ class Drift(Schedule):
     def _grow(self, view: View, violators: list[str], rest: list[str], late: str) -> list[Decision]:
         """Be content with the set as it is, or ask more nodes, or all."""
         why = f"{_count(violators)} drifted ({_names(violators)})" if violators else "too few were heard"
+        if violators and not view.recalled and violators == _false_alarms(view, violators):
+            return self._dismiss(view, violators)
         if not view.reports or self._must_complete(view, violators):
             return [Recall(tuple(rest), f"{why}: all are asked")]
         delta = view.numbers["delta"]
@@ -145,6 +151,13 @@ class Drift(Schedule):
             return [close, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
         more = view.pick(rest, len(view.reports) if 2 * len(view.reports) < len(view.members) else len(rest))
         return [Recall(more, f"{why}: mean at {gap:.4g} > {delta:.4g}, {len(more)} more are asked")]
+
+    def _dismiss(self, view: View, violators: list[str]) -> list[Decision]:
+        """Nobody has drifted, whatever was said: let them go on as they were, and say who cries wolf."""
+        close = Close(f"{_names(violators)}: no drift as measured here", tuple(sorted(view.reports)), keep=True)
+        why = "says that it has drifted, and has not; if it goes on it is left out for a while"
+        said: list[Decision] = [Warn(node, f"{node} {why}") for node in violators]
+        return [close, *said, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
 
     def _must_complete(self, view: View, violators: list[str]) -> bool:
         """Whether nothing less than everybody will do."""
@@ -181,6 +194,12 @@ class Drift(Schedule):
 def _violators(view: View) -> list[str]:
     """Who reported without having been asked to, sorted: who came first is chance, and must decide nothing."""
     return sorted(set(view.reports) - view.recalled - view.finished)
+
+
+def _false_alarms(view: View, violators: list[str]) -> list[str]:
+    """Those of them whose update is too small for what they say."""
+    delta = view.numbers.get("delta", 0.0)
+    return [node for node in violators if view.norms[node] ** 2 < FALSE_ALARM * delta]
 
 
 def _warnings(view: View, violators: list[str]) -> list[Decision]:

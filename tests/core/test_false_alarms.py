@@ -1,0 +1,67 @@
+"""A node that says that it has drifted, and has not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shoal.core.schedule import Advance, Close, Recall, View, Warn
+from shoal.schedules.drift import FALSE_ALARM, STREAK_MAX, Drift
+
+NODES = ("a", "b", "c")
+
+
+def spoken(norm: float, *, streak: float = 0.0) -> View:
+    """Node a has reported an update of that norm; delta is 1."""
+    numbers = {"delta": 1.0, **({"streak.a": streak} if streak else {})}
+    return View(
+        now=100.0,
+        version=3,
+        opened=90.0,
+        population=3,
+        members=NODES,
+        busy={"b": "train", "c": "train"},
+        asked=frozenset(NODES),
+        reports=("a",),
+        failed=frozenset(),
+        seconds=(),
+        seed=0,
+        norms={"a": norm},
+        numbers=numbers,
+        gap=lambda: norm**2,
+    )
+
+
+@pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
+def test_others_are_not_bothered(balancing: str) -> None:
+    close, warning = Drift(delta=1.0, balancing=balancing).decide(spoken(0.1))  # type: ignore[arg-type]
+    assert isinstance(close, Close)
+    assert (close.to, close.keep, close.rebase) == (("a",), True, False)
+    assert warning == Warn("a", "a says that it has drifted, and has not; if it goes on it is left out for a while")
+
+
+@pytest.mark.parametrize("norm", [FALSE_ALARM**0.5 * 1.001, 1.1])
+def test_one_that_may_be_right_is_believed(norm: float) -> None:
+    (decision,) = Drift(delta=1.0).decide(spoken(norm))
+    assert isinstance(decision, Recall)
+    assert decision.nodes == ("b", "c")
+
+
+def test_one_that_goes_on_is_left_out() -> None:
+    schedule, view = Drift(delta=1.0), spoken(0.1, streak=STREAK_MAX - 1)
+    close, *said = schedule.decide(view)
+    assert isinstance(close, Close)
+    assert [one.why for one in said if isinstance(one, Warn)][-1].endswith("it is left out for a while")
+    assert len(said) == 2
+    numbers = schedule.numbers(view, close)
+    assert numbers["rest.a"] > view.now
+    after = replace(view, reports=(), norms={}, numbers=numbers)
+    assert not any("a" in getattr(decision, "nodes", ()) for decision in schedule.decide(after))
+
+
+def test_in_step_all_go_on_together() -> None:
+    view = replace(spoken(0.1), waiting=frozenset({"b", "c"}))
+    decisions = Drift(delta=1.0, in_step=True).decide(view)
+    assert isinstance(decisions[0], Close)
+    assert decisions[-1] == Advance()
