@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.coordinator.node import History, Node
 from tests.coordinator.proxy import ENDPOINTS, Fate, Proxy
 from tests.coordinator.server import Inside, until
 from tests.coordinator.stage import order_of, set_up
+from tests.edge_client import drifting
 
 SIZES = {"inline": 10, "large": 66_000}
 ROUNDS = 4
@@ -57,6 +59,23 @@ def test_the_first_three_answers_of_an_endpoint_are_lost(
     proxy = between(lambda name, n: fate if name == endpoint and n <= 3 else None)
     run(coordinator, swarm, proxy)
     assert proxy.lost[endpoint] == 3, f"only {proxy.answers[endpoint]} answers of {endpoint}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fate", ["drop", "cut"])
+@pytest.mark.parametrize("endpoint", ["status", "report", "work"])
+def test_nodes_in_step_lose_answers(
+    endpoint: str, fate: Fate, coordinator: Inside, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status whose answer is lost, or the leave to go on: every fourth of them. Nothing is decided otherwise."""
+    values = drifting.job([], balancing="double", delta=1.0)
+    _, foreseen = drifting.simulated(values, monkeypatch)
+    proxy = between(lambda name, n: fate if name == endpoint and n % 4 == 1 else None)
+    coordinator.post("/jobs", {"spec": values})
+    for node in drifting.take_part(coordinator, tmp_path, proxy.url):
+        node.finish()
+    assert drifting.decided(coordinator)[1] == foreseen
+    assert proxy.lost[endpoint] >= 4, proxy.answers
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -18,7 +18,7 @@ from edge_client.settings import EdgeSettings
 from shoal import wire
 from shoal.core.learner import Learner
 from shoal.core.machine import Version
-from shoal.core.message import Ref
+from shoal.core.message import Order, Ref
 from shoal.core.tree import Slots
 from shoal.learn import digits
 from shoal.runtime.store import digest_of
@@ -95,8 +95,16 @@ class Joined(threading.Thread):
         super().__init__(daemon=True)
         given = {"url": url, "token": token, "name": name, "jobs": ["digits"], "wait_s": 2.0}
         settings = EdgeSettings.model_validate({**given, "state": folder / name, "backoff_s": 0.1})
-        self.agent = Agent(settings, learner)
+        self.agent = Agent(settings, learner, at=self._at)
         self.outcome: bool | BaseException | None = None
+        self.before_report: Callable[[Order], None] = lambda order: None
+        """Called with the order that is about to be answered; the node does nothing else meanwhile."""
+
+    def _at(self, point: str) -> None:
+        if point == "report.sending":
+            order = self.agent.jobs["digits"].pump.worker.order
+            assert order is not None
+            self.before_report(order)
 
     def run(self) -> None:
         try:
@@ -110,14 +118,15 @@ class Joined(threading.Thread):
         assert self.outcome is True, self.outcome
 
 
-def take_part(api: Api, folder: Path, where: Callable[[], str] | None = None) -> list[Joined]:
-    """Start all nodes. The first in the simulation is the last to be heard here."""
-    url = where or (lambda: api.url)
-    delays = (0.04, 0.02, 0.0)
-    joined = [
-        Joined(url(), api.token(), name, Late(one, delay), folder)
-        for delay, (name, one) in zip(delays, learners().items(), strict=True)
-    ]
+def clients(api: Api, folder: Path, url: str = "") -> list[Joined]:
+    """All nodes, not started yet. The first in the simulation is the last to be heard here."""
+    named = zip((0.04, 0.02, 0.0), learners().items(), strict=True)
+    return [Joined(url or api.url, api.token(), name, Late(one, delay), folder) for delay, (name, one) in named]
+
+
+def take_part(api: Api, folder: Path, url: str = "") -> list[Joined]:
+    """All nodes, started."""
+    joined = clients(api, folder, url)
     for one in joined:
         one.start()
     return joined
