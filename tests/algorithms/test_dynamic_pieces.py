@@ -1,0 +1,196 @@
+"""A node's side of dynamic averaging, piece by piece, with a learner that moves by one at each mini-batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.dynamic import DynamicAveraging
+from shoal.core.algorithm import Going, Local, Task, tree_slot
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import Budget, Trained
+from shoal.core.message import Metrics, Order, Ref, Status
+from shoal.core.metric import FINISHED
+from shoal.core.piecework import Piecework
+from shoal.core.tree import Slots, Tree
+
+
+def tree(value: float) -> Tree:
+    return Tree.of({"w": np.array([value], np.float32)})
+
+
+def value(slots: Slots) -> float:
+    return float(tree_slot(slots, "model")["w"][0])
+
+
+class Walker:
+    """Each mini-batch moves the weight by `pace`; remembers the budgets."""
+
+    def __init__(self, pace: float = 1.0) -> None:
+        self.pace = pace
+        self.weight = 0.0
+        self.budgets: list[Budget] = []
+        self.evaluated: list[float] = []
+
+    def init(self, seed: int) -> Tree:
+        return tree(0.0)
+
+    def load(self, model: Tree) -> None:
+        self.weight = float(model["w"][0])
+
+    def model(self) -> Tree:
+        return tree(self.weight)
+
+    def train(self, budget: Budget, *, tick: Any, **_: Any) -> Trained:
+        self.budgets.append(budget)
+        tick(0.5)
+        self.weight += self.pace * budget.steps
+        return Trained(float(budget.steps * budget.batch_size), {"train/loss": 0.5})
+
+    def evaluate(self) -> Metrics:
+        self.evaluated.append(self.weight)
+        return {"eval/accuracy": 0.25}
+
+
+ALGORITHM = DynamicAveraging(steps=2, batch_size=5, lr=0.1)
+
+
+def work(
+    learner: Walker, memory: Slots | None = None, algorithm: DynamicAveraging = ALGORITHM, at: float = 0.0
+) -> Piecework:
+    """An order from a model at `at`, whose reference is at 0."""
+    return Piecework(algorithm, learner, {"model": tree(at)}, {"model": tree(0.0)}, memory or {})  # type: ignore[arg-type]
+
+
+def order(delta: float = 10.0, sync: float = 0.0, **more: Any) -> Order:
+    numbers = {"delta": delta, "sync": sync}
+    return Order((1, 1), "a", "train", 0, 100, Ref("d" * 64, 4), **{"numbers": numbers, **more})
+
+
+def test_silence_then_a_violation() -> None:
+    """2 a piece: gaps of 4 and 16 against 10."""
+    learner, hand = Walker(), None
+    hand = work(learner)
+    assert hand.piece(order()) is None
+    made = hand.piece(order())
+    assert isinstance(made, Local)
+    assert (value(made.slots), made.weight) == (4.0, 20.0)
+    assert made.metrics["train/gap"] == 16.0
+    assert (made.metrics["train/batches"], made.metrics["train/loss_total"]) == (4.0, 2.0)
+    assert made.metrics["eval/accuracy"] == 0.25
+    assert made.memory == {"seen": 20.0, "position": 4.0, "batches": 4.0, "loss": 2.0}
+    assert FINISHED not in made.metrics
+    assert learner.evaluated == [0.0]  # what was sent, once
+    assert [(b.steps, b.batch_size, b.lr, b.seed, b.position) for b in learner.budgets] == [
+        (2, 5, 0.1, 100, 0),
+        (2, 5, 0.1, 101, 2),
+    ]
+
+
+def test_as_near_as_the_threshold_is_near_enough() -> None:
+    assert work(Walker()).piece(order(delta=4.0)) is None
+    assert isinstance(work(Walker()).piece(order(delta=3.999)), Local)
+
+
+def test_a_recall_is_answered_without_another_step() -> None:
+    learner = Walker()
+    hand = work(learner)
+    assert hand.piece(order(delta=1e9)) is None
+    learner.weight = 77.0  # another job had its turn in between
+    made = hand.piece(order(delta=1e9, recall=True, rev=1))
+    assert isinstance(made, Local)
+    assert (value(made.slots), made.weight, len(learner.budgets)) == (2.0, 10.0, 1)
+
+
+def test_a_recall_before_the_first_piece_has_one_piece() -> None:
+    hand = work(Walker())
+    assert hand.piece(order(delta=1e9, recall=True)) is None
+    assert hand.may_go_on(order(recall=True, until=1))
+    made = hand.piece(order(delta=1e9, recall=True))
+    assert isinstance(made, Local)
+    assert value(made.slots) == 2.0
+
+
+def test_pieces_go_on_from_where_the_node_is_and_not_from_the_learner() -> None:
+    learner = Walker()
+    hand = work(learner, at=1.0)
+    assert hand.piece(order(delta=1e9)) is None
+    learner.load(tree(500.0))
+    assert hand.piece(order(delta=1e9)) is None
+    assert value(hand.carry or {}) == 5.0
+
+
+@pytest.mark.parametrize(("sync", "seen"), [(1.0, 10.0), (0.0, 40.0)])
+def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: float) -> None:
+    memory: Slots = {"seen": 30.0, "position": 6.0, "batches": 6.0, "loss": 1.0}
+    learner = Walker()
+    hand = work(learner, memory, at=50.0)
+    made = hand.piece(order(delta=1.0, sync=sync))
+    assert isinstance(made, Local)
+    assert value(made.slots) == (2.0 if sync else 52.0)  # relative to the reference, which the model is after a sync
+    assert made.weight == seen
+    assert made.memory == {"seen": seen, "position": 8.0, "batches": 8.0, "loss": 2.0}
+    assert learner.budgets[0].position == 6
+
+
+def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
+    algorithm = DynamicAveraging(steps=2, batch_size=5, checks=2)
+    learner = Walker()
+    hand = work(learner, algorithm=algorithm)
+    assert hand.piece(order(delta=1e9)) is None
+    made = hand.piece(order(delta=1e9))
+    assert isinstance(made, Local)
+    assert made.metrics[FINISHED] == 1.0
+    again = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9))
+    assert isinstance(again, Local)
+    assert (value(again.slots), again.metrics[FINISHED], len(learner.budgets)) == (9.0, 1.0, 2)
+
+
+def test_a_first_window_ends_after_its_checks_however_far() -> None:
+    hand = work(Walker(pace=100.0))
+    window = order(numbers={"window": 3.0, "sync": 1.0})
+    assert [type(hand.piece(window)) for _ in range(3)] == [type(None), type(None), Local]
+
+
+def test_in_step_each_check_is_told() -> None:
+    hand = work(Walker())
+    made = hand.piece(order(delta=1e9, until=1))
+    assert made == Status("a", (1, 1), 1)
+    assert not hand.may_go_on(order(until=1))
+    assert hand.may_go_on(order(until=2))
+    assert hand.may_go_on(order(until=1, recall=True))
+    assert hand.piece(order(delta=1e9, until=2)) == Status("a", (1, 1), 2)
+
+
+def test_a_model_that_explodes_fails_its_order() -> None:
+    with pytest.raises(LearnerFailed, match="diverged") as caught:
+        work(Walker(pace=np.inf)).piece(order())
+    assert "lr" in caught.value.hint
+
+
+def test_progress_is_the_share_of_the_whole() -> None:
+    told: list[float] = []
+    hand = work(Walker(), {"position": 4.0}, DynamicAveraging(steps=2, batch_size=5, checks=4))
+    hand.tick = told.append
+    hand.piece(order(delta=1e9))
+    assert told == [(4 + 1) / 8]
+
+
+def test_a_piece_leaves_the_task_as_it_was() -> None:
+    """A task may be done again from its carry: after a crash nothing is left of a piece."""
+    task = Task((1, 1), "train", 0, 100, {"model": tree(0.0)}, base={"model": tree(0.0)}, numbers={"delta": 1e9})
+    first, second = (ALGORITHM.local(Walker(), task, {}) for _ in range(2))
+    assert isinstance(first, Going)
+    assert isinstance(second, Going)
+    assert value(first.carry) == value(second.carry) == 2.0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"steps": 0}, {"steps": -1}, {"batch_size": 0}, {"checks": -1}, {"epochs": 1.0}, {"epochs": float("nan")}],
+)
+def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob, match=rf"dynamic: .*{next(iter(fields))}"):
+        DynamicAveraging(**fields)
