@@ -21,11 +21,27 @@ import numpy as np
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import Refused
 from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Done, Effect, Event, Lost, Rejected, Result, Timer
-from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Pause, Poll, Ref, Report, Resume, Stop
+from shoal.core.machine import Boot, Done, Effect, Event, Lost, Progress, Rejected, Result, Timer
+from shoal.core.message import (
+    Ack,
+    Fail,
+    Idle,
+    Join,
+    Leave,
+    Order,
+    OrderId,
+    Pause,
+    Poll,
+    Ref,
+    Report,
+    Resume,
+    Status,
+    Stop,
+)
 from shoal.core.plan import Plan
 from shoal.core.tree import Tree, norm
 from shoal.core.worker import Worker
+from shoal.schedules.drift import Drift
 from shoal.schedules.rounds import Rounds
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.trace import shown
@@ -53,8 +69,10 @@ class HubScript:
             start=start,
             patience_s=float(settings.pop("patience_s", "60")),
         )
-        kinds = {"fraction": float, "deadline_s": float}
-        schedule = Rounds(**{name: kinds.get(name, int)(value) for name, value in settings.items()})
+        kinds: dict[str, Callable[[str], Any]] = {"fraction": float, "deadline_s": float, "delta": float}
+        kinds |= {"balancing": str, "in_step": bool}
+        schedule_of = Drift if settings.pop("schedule", "") == "drift" else Rounds
+        schedule = schedule_of(**{name: kinds.get(name, int)(value) for name, value in settings.items()})
         self._parts = plan, Algorithm(), schedule, self._bodies
         self.hub = Hub(*self._parts)
         self._saved = ""
@@ -87,6 +105,8 @@ class HubScript:
         }
         if what in nodes:
             return nodes[what](words[0])
+        if what == "status":
+            return Status(words[0], number(words[1]), int(fields["check"]))
         if what == "fail":
             return Fail(words[0], number(words[1]), " ".join(words[2:]))
         return self._report(words, fields) if what == "report" else plain[what]
@@ -105,6 +125,9 @@ class HubScript:
             return shown(self.hub.verdict(report))
         except Refused as refusal:
             return f"{refusal.code}: {refusal.message} ({refusal.hint})"
+
+
+WITH_ORDER = ("order", "progress", "idle", "done", "error", "ack", "reject")
 
 
 class WorkerScript:
@@ -129,11 +152,12 @@ class WorkerScript:
             yield from told(worker.on(self._event(what, words, fields), now))
 
     def _event(self, what: str, words: list[str], fields: Fields) -> Event:
-        order = number(words[0]) if words and what in ("order", "idle", "done", "error", "ack", "reject") else (0, 0)
+        order = number(words[0]) if words and what in WITH_ORDER else (0, 0)
         rest = " ".join(words[1:])
         memory = Ref(fields["memory"], 1) if "memory" in fields else None
         events: dict[str, Event] = {
-            "order": Order(order, "a", "train", int(fields.get("version", "0")), 7, None),
+            "order": Order(order, "a", "train", int(fields.get("version", "0")), 7, None, **amended(fields)),
+            "progress": Progress(Status("a", order, int(fields.get("check", "0")))),
             "idle": Idle(order),
             "done": Done(order, Result(10.0, Ref(f"up-{shown(order)}", 8), {}, memory)),
             "error": Done(order, None, rest),
@@ -144,6 +168,12 @@ class WorkerScript:
             "leave": Leave("a"),
         }
         return events[what]
+
+
+def amended(fields: Fields) -> dict[str, Any]:
+    """What an amendment changes in an order."""
+    plain: dict[str, Any] = {name: int(fields[name]) for name in ("rev", "until") if name in fields}
+    return plain | ({"recall": True} if "recall" in fields else {})
 
 
 def told(effects: Sequence[Effect]) -> Iterator[str]:
