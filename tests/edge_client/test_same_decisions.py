@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
         ([], {"balancing": "double", "delta": 1.0}, True),
         ([{"name": "quantize", "bits": 8}], {"balancing": "hedged", "delta": 0.3}, True),
         ([{"name": "quantize", "bits": 4}], {"balancing": "double", "delta": 0.02, "relative": True}, True),
-        ([], {"balancing": "double", "delta": "auto"}, False),
+        ([], {"balancing": "double", "delta": "auto"}, True),
     ],
     ids=["all", "double", "hedged in 8 bits", "relative in 4 bits", "auto"],
 )
