@@ -241,9 +241,9 @@ def _refuse_newer(connection: Connection) -> None:
         )
 
 
-def migrate(engine: Engine) -> None:
+def migrate(engine: Engine, revision: str = "head") -> None:
     """Bring the tables to this release."""
     config = _alembic(str(engine.url))
     with engine.connect() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Row, select
 
 from coordinator import views
+from coordinator.jump import JUMP
 from coordinator.stream import Item
 from coordinator.tables import versions
 from coordinator.views import iso
@@ -128,7 +129,8 @@ def _why(hub: Hub) -> str:
     if hub.phase == "waiting":
         return "for an initial model" if hub.roster.here() else "for a node"
     measured = counted(len(hub.gathered.reports), "report")
-    return f"round {hub.version + 1}: {measured}" if hub.phase == "running" else f"the final model: {measured}"
+    next_one = f"{'version' if hub.schedule.anchored else 'round'} {hub.version + 1}"
+    return f"{next_one if hub.phase == 'running' else 'the final model'}: {measured}"
 
 
 def _eta(hub: Hub, wanted: int) -> float | None:
@@ -183,6 +185,7 @@ def version(coordinator: Coordinator, row: Row[Any], start: float, total: int) -
         asked=row.asked,
         weight=row.weight,
         metrics=row.metrics,
+        numbers=row.numbers,
         up_bytes=up if row.number else 0,
         down_bytes=down if row.number else 0,
         total_bytes=total if row.number else 0,
@@ -190,7 +193,7 @@ def version(coordinator: Coordinator, row: Row[Any], start: float, total: int) -
 
 
 async def version_list(coordinator: Coordinator, name: str, after: int, points: int) -> list[views.Version]:
-    """Closed versions after a number, thinned to about `points`: the first, the last and diverged ones stay."""
+    """Closed versions after a number, thinned to about `points`: the first, the last and marked ones stay."""
     query = select(versions).where(versions.c.job == name).order_by(versions.c.number)
     async with coordinator.database.reader.connect() as connection:
         rows = (await connection.execute(query)).all()
@@ -200,7 +203,7 @@ async def version_list(coordinator: Coordinator, name: str, after: int, points: 
     later = [row for row in rows if row.number > after]
     if points and len(later) > points:
         picked = {round(i * (len(later) - 1) / max(1, points - 1)) for i in range(points)}
-        later = [row for index, row in enumerate(later) if index in picked or _diverged(row.metrics)]
+        later = [row for index, row in enumerate(later) if index in picked or _is_marked(row)]
     found, place, total = [], -1, 0
     for row in later:
         total += spent(coordinator, name, place, row.number)
@@ -209,9 +212,9 @@ async def version_list(coordinator: Coordinator, name: str, after: int, points: 
     return found
 
 
-def _diverged(metrics: dict[str, Any]) -> bool:
-    """Whether a number is not finite: no thinning may hide that."""
-    return any(isinstance(value, str) for value in metrics.values())
+def _is_marked(row: Row[Any]) -> bool:
+    """Whether a number is not finite, or models began to drift apart faster: no thinning may hide that."""
+    return JUMP in row.numbers or any(isinstance(value, str) for value in row.metrics.values())
 
 
 def job_nodes(coordinator: Coordinator, driver: Driver) -> list[views.JobNode]:
@@ -233,6 +236,8 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
         weight=doing.weight,
         seconds=doing.seconds,
         metrics=doing.metrics,
+        losses=list(doing.losses),
+        resting=driver.hub.schedule.rests(driver.hub.numbers, node, driver.now()),
         up_bytes=coordinator.ledger.of_node[driver.name, node, "up"],
         down_bytes=coordinator.ledger.of_node[driver.name, node, "down"],
         last_seen_s=silent,

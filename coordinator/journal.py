@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
+from coordinator import jump
 from coordinator.crash import crashpoint
 from coordinator.stream import Item
 from coordinator.tables import events, feed, snapshots, versions
@@ -122,7 +123,8 @@ def _project_effect(connection: Connection, job: str, entry: Entry, part: int, e
     match effect:
         case Save(what=Version() as version):
             _keep_version(connection, job, entry, version)
-            return _tell(connection, job, entry, part, "version", {"number": version.number})
+            told = _tell(connection, job, entry, part, "version", {"number": version.number})
+            return told + _tell_jump(connection, job, entry, part, version)
         case Measured():
             metrics = wire.plain(effect.metrics)
             merge_metrics(connection, job, effect.number, metrics)
@@ -132,6 +134,14 @@ def _project_effect(connection: Connection, job: str, entry: Entry, part: int, e
                 connection, job, entry, part, "note", note(effect.kind, effect.text, effect.version, effect.node)
             )
     return []
+
+
+def _tell_jump(connection: Connection, job: str, entry: Entry, part: int, version: Version) -> list[Item]:
+    """A note on a version at which synchronisations began to come faster; its part is none that an effect has."""
+    text = jump.find(connection, job, version)
+    if text is None:
+        return []
+    return _tell(connection, job, entry, -1 - part, "note", note("warning", text, version.number))
 
 
 def _keep_version(connection: Connection, job: str, entry: Entry, version: Version) -> None:
@@ -150,6 +160,7 @@ def _keep_version(connection: Connection, job: str, entry: Entry, version: Versi
         "asked": version.asked,
         "reports": reports,
         "metrics": {},
+        "numbers": wire.plain(version.numbers),
     }
     connection.execute(_ADD_VERSION, row)
 

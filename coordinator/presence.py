@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +14,9 @@ from shoal.core.roster import Leases
 
 REPETITION_S = 10.0
 """The same error of the same node within that time is no news."""
+
+LOSSES_KEPT = 32
+"""A node's losses that are shown as a line."""
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Doing:
     reports: int = 0
     weight: float | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+    losses: deque[Any] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
     last_error: str | None = None
     last_error_at: float = 0.0  # monotonic
     failures: int = 0
@@ -43,6 +47,8 @@ class Doing:
         self.order, self.progress = None, None
         self.reports += 1
         self.metrics = self.metrics | metrics
+        if "train/loss" in metrics:
+            self.losses.append(metrics["train/loss"])
         self.weight = self.weight if weight is None else weight
 
     def fail(self, error: str) -> bool:

@@ -77,6 +77,7 @@ versions = Table(
     Column("asked", Integer, nullable=False),
     Column("reports", JSON, nullable=False),  # [[node, [boot, n], weight, digest], …] in the order of their folding
     Column("metrics", JSON, nullable=False),
+    Column("numbers", JSON, nullable=False, server_default="{}"),  # what the schedule keeps from here on
 )
 
 feed = Table(

@@ -119,6 +119,7 @@ class Version(BaseModel):
     asked: int
     weight: float
     metrics: Metrics
+    numbers: Metrics = Field(description="what the schedule keeps from here on: its threshold, its counters")
     up_bytes: int = Field(description="of the round that made it")
     down_bytes: int
     total_bytes: int = Field(description="both directions, from the job's start to the end of that round")
@@ -159,6 +160,8 @@ class JobNode(BaseModel):
     weight: float | None
     seconds: float | None = Field(description="from order to report, the last time")
     metrics: Metrics
+    losses: list[Metric] = Field([], description="train/loss of its last reports, oldest first")
+    resting: bool = Field(False, description="left out for a while: it alone kept causing synchronisations")
     up_bytes: int
     down_bytes: int
     last_seen_s: float | None

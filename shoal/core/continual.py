@@ -90,7 +90,7 @@ class Continual(Algorithm):
 
     def report(self, task: Task, mine: Carry) -> Local:
         """w_i - r, its weight, and how far this node is."""
-        metrics = mine.told() | {"train/gap": mine.gap}
+        metrics = mine.told() | {"train/gap": mine.gap, "train/checks": mine.position / self.steps}
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.remembered(task, mine)

@@ -196,7 +196,7 @@ class Hub(HubState):
         if self.schedule.anchored:
             self.anchor.rebase(self.bodies, self.slots)
             self.numbers = self.schedule.numbers(self.look(now), None)
-        return [Save(Version(0, model, why, now, now))]
+        return [Save(Version(0, model, why, now, now, numbers=self.numbers))]
 
     def _take_update(self, report: Report, order: Order, now: float) -> list[Effect]:
         staleness = self.version - order.version
@@ -390,7 +390,7 @@ class Hub(HubState):
         self.numbers = self.schedule.numbers(view, close)
         effects: list[Effect] = [
             Note("decision", f"version {self.version}: {close.why}", self.version),
-            Save(Version(self.version, model, close.why, opened, now, weight, reports, asked)),
+            Save(Version(self.version, model, close.why, opened, now, weight, reports, asked, self.numbers)),
         ]
         if self.version >= self.plan.versions or self.ends_after_round or close.last:
             self.phase = "evaluating"

@@ -124,6 +124,8 @@ class Version:
     reports: tuple[tuple[str, OrderId, float, str], ...] = ()
     """(node, order, weight, digest) of each update that was counted, in the order in which they were folded."""
     asked: int = 0
+    numbers: Metrics = field(default_factory=dict)
+    """What the schedule keeps from here on: its threshold, its counters."""
 
 
 @dataclass(frozen=True)

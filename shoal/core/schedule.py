@@ -149,6 +149,10 @@ class Schedule:
         """What the schedule keeps from now on and tells to nodes, when it closes (or, None, at the beginning)."""
         return {}
 
+    def rests(self, numbers: Metrics, node: str, now: float) -> bool:
+        """Whether the numbers say that a node is left out at this moment."""
+        return False
+
     def decide(self, view: View) -> list[Decision]:
         """What to do now. Must come to a Wait after finitely many decisions were carried out."""
         raise TypeError(f"{type(self).__name__} does not say when to ask and when to close")

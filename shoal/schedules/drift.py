@@ -38,6 +38,9 @@ STREAK_MAX = 5
 
 PAUSE_S_MAX = 300.0
 
+VIOLATIONS, FULL = "total.violations", "total.full"
+"""Counters among the numbers."""
+
 STEP_MAX = 2.0
 """The greatest factor by which a byte budget changes the threshold at once."""
 
@@ -91,8 +94,8 @@ class Drift(Schedule):
         """Greet newcomers, then balance, complete, or wait."""
         if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
             return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
-        resting = {node: view.numbers[f"rest.{node}"] for node in view.members if f"rest.{node}" in view.numbers}
-        resting = {node: until for node, until in resting.items() if until > view.now}
+        due = [node for node in view.members if self.rests(view.numbers, node, view.now)]
+        resting = {node: view.numbers[f"rest.{node}"] for node in due}
         fresh = tuple(node for node in view.idle if node not in view.reports and node not in resting)
         if fresh:
             return [Ask(fresh, "train", f"{_count(fresh)} from version {view.version}: {_names(fresh)}")]
@@ -168,12 +171,16 @@ class Drift(Schedule):
     # What it keeps
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
-        """The threshold, the violations since the last full synchronisation, and who has to rest."""
+        """The threshold, the violations since the last full synchronisation and in all, and who has to rest."""
         violators = _violators(view)
         kept = {} if close is None or close.rebase else {"violations": view.numbers.get("violations", 0.0)}
         if kept:
             kept["violations"] += len(violators)
-        return self._threshold(view, close) | kept | _streaks(view, violators, close)
+        return self._threshold(view, close) | kept | _totals(view, violators, close) | _streaks(view, violators, close)
+
+    def rests(self, numbers: Metrics, node: str, now: float) -> bool:
+        """Whether a node has to rest."""
+        return numbers.get(f"rest.{node}", now) > now
 
     def _threshold(self, view: View, close: Close | None) -> Metrics:
         if self.relative:
@@ -208,6 +215,12 @@ def _warnings(view: View, violators: list[str]) -> list[Decision]:
     why = f"alone has caused {STREAK_MAX} balancings or more in a row: it is left out for a while"
     nodes = sorted(name.removeprefix("rest.") for name in new if name.startswith("rest."))
     return [Warn(node, f"{node} {why}") for node in nodes]
+
+
+def _totals(view: View, violators: list[str], close: Close | None) -> Metrics:
+    """Violations and full synchronisations since the job began, for people. The first window violates nothing."""
+    more = {VIOLATIONS: len(violators) if "delta" in view.numbers else 0, FULL: int(close is not None and close.rebase)}
+    return {name: view.numbers.get(name, 0.0) + count for name, count in more.items()}
 
 
 def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:

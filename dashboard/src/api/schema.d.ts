@@ -938,6 +938,12 @@ export interface components {
             last_error: string | null;
             /** Last Seen S */
             last_seen_s: number | null;
+            /**
+             * Losses
+             * @description train/loss of its last reports, oldest first
+             * @default []
+             */
+            losses?: (number | ("NaN" | "Infinity" | "-Infinity"))[];
             /** Metrics */
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
@@ -953,6 +959,12 @@ export interface components {
             progress: number | null;
             /** Reports */
             reports: number;
+            /**
+             * Resting
+             * @description left out for a while: it alone kept causing synchronisations
+             * @default false
+             */
+            resting?: boolean;
             /**
              * Seconds
              * @description from order to report, the last time
@@ -1387,6 +1399,13 @@ export interface components {
             };
             /** Number */
             number: number;
+            /**
+             * Numbers
+             * @description what the schedule keeps from here on: its threshold, its counters
+             */
+            numbers: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
             /** Opened At */
             opened_at: string;
             /** Reports */
@@ -1448,6 +1467,13 @@ export interface components {
             };
             /** Number */
             number: number;
+            /**
+             * Numbers
+             * @description what the schedule keeps from here on: its threshold, its counters
+             */
+            numbers: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
             /** Opened At */
             opened_at: string;
             /** Reports */

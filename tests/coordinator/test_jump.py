@@ -1,0 +1,98 @@
+"""A jump in the rate of synchronisations: what is one, what is none, and that it is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, select
+
+from coordinator import journal
+from coordinator.journal import Entry, Fed
+from coordinator.jump import FACTOR, JUMP, SINCE, WINDOW, Closed, jump
+from coordinator.tables import jobs, metadata, versions
+from shoal.core.machine import Save, Timer, Version
+from shoal.core.message import Ref
+
+QUIET_S = [1.0] * WINDOW
+"""As long as each of the synchronisations of a window took."""
+
+
+def spans(seconds: list[float], delta: float = 0.5) -> list[Closed]:
+    return [Closed(one, delta) for one in seconds]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "found"),
+    [
+        ([*QUIET_S, *QUIET_S], None),
+        ([*QUIET_S, *[0.5] * WINDOW], None),
+        ([*QUIET_S, *[0.25] * WINDOW], 4.0),
+        ([*[0.25] * WINDOW, *QUIET_S], None),  # learning: they become rarer
+        ([*QUIET_S, *[0.25] * (WINDOW - 1)], None),  # too few to tell
+        ([0.01] * WINDOW + [*QUIET_S, *[0.25] * WINDOW], 4.0),  # what was before that does not matter
+    ],
+)
+def test_what_is_a_jump(seconds: list[float], found: float | None) -> None:
+    assert jump(spans(seconds)) == found
+
+
+def test_at_the_factor_it_is_one() -> None:
+    assert jump(spans([*QUIET_S, *[1 / FACTOR] * WINDOW])) == pytest.approx(FACTOR)
+
+
+def test_a_lower_threshold_explains_it() -> None:
+    faster = [0.1] * WINDOW
+    assert jump([*spans(QUIET_S, 0.5), *spans(faster, 0.4)]) is None
+    assert jump([*spans(QUIET_S, 0.5), *spans(faster, 0.6)]) == pytest.approx(10.0)
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    engine = create_engine("sqlite://")
+    metadata.create_all(engine)
+    with engine.begin() as opened:
+        opened.execute(jobs.insert(), {"name": "stream", "spec": {}, "created_at": 0.0})
+        yield opened
+    engine.dispose()
+
+
+def history(seconds: list[float], **numbers: float) -> list[Fed]:
+    """Versions that took so long, as the driver has them for the journal."""
+    ends = list(accumulate(seconds, initial=0.0))
+    made = [Version(0, Ref("0" * 64, 8), "initial model", 0.0, 0.0, numbers=numbers)]
+    for number, (opened, closed) in enumerate(pairwise(ends), start=1):
+        made.append(Version(number, Ref("0" * 64, 8), "full synchronisation", opened, closed, numbers=numbers))
+    return [Fed(Entry(n, v.closed, v.closed, Timer()), [Save(v)], None) for n, v in enumerate(made, start=1)]
+
+
+def warnings(items: list[Any]) -> list[str]:
+    return [item.data["text"] for item in items if item.topic == "note" and item.data["kind"] == "warning"]
+
+
+def test_a_jump_is_told_and_marked_once(connection: Connection) -> None:
+    fed = history([*QUIET_S, *QUIET_S, *[0.1] * WINDOW], delta=1)
+    told = warnings(journal.project(connection, "stream", fed))
+    assert len(told) == 1
+    assert "3.1 times as fast since version 14" in told[0]  # 8 s before; 2 of 1 s and 6 of 0.1 s
+    rows = connection.execute(select(versions.c.number, versions.c.numbers).order_by(versions.c.number)).all()
+    marked = {row.number: row.numbers for row in rows if JUMP in row.numbers}
+    assert marked == {22: {"delta": 1, JUMP: pytest.approx(8 / 2.6), SINCE: 14}}
+
+
+def test_a_jump_is_not_told_again_after_a_crash(connection: Connection) -> None:
+    fed = history([*QUIET_S, *[0.1] * WINDOW], delta=0.5)
+    assert len(warnings(journal.project(connection, "stream", fed))) == 1
+    assert journal.project(connection, "stream", fed) == []
+
+
+def test_the_next_change_is_told_again(connection: Connection) -> None:
+    calm, storm = [1.0] * 2 * WINDOW, [0.1] * WINDOW
+    fed = history([*calm, *storm, *calm, *storm], delta=0.5)
+    assert len(warnings(journal.project(connection, "stream", fed))) == 2
+
+
+def test_rounds_are_none_of_its_business(connection: Connection) -> None:
+    assert warnings(journal.project(connection, "stream", history([*QUIET_S, *[0.1] * WINDOW]))) == []
