@@ -237,7 +237,7 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
         seconds=doing.seconds,
         metrics=doing.metrics,
         losses=list(doing.losses),
-        resting=driver.hub.schedule.rests(driver.hub.numbers, node, driver.now()),
+        resting=not driver.ended and driver.hub.schedule.rests(driver.hub.numbers, node, driver.now()),
         up_bytes=coordinator.ledger.of_node[driver.name, node, "up"],
         down_bytes=coordinator.ledger.of_node[driver.name, node, "down"],
         last_seen_s=silent,

@@ -4,7 +4,7 @@ The rule, over the versions of a job of dynamic averaging: the last `WINDOW` too
 the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
 found, so each change is told once. Learning itself makes synchronisations rarer, never more frequent.
 
-Where violations came at random (as a Poisson process) one comparison in 25 would be a false alarm; real ones are far
+Where violations came at random (as a Poisson process) one comparison in 16 would be a false alarm; real ones are far
 more regular, because nodes that start from one model take about as long to leave it.
 """
 
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select, update
 from coordinator.tables import versions
 from shoal.core.machine import Version
 
-WINDOW = 8
+WINDOW = 6
 """Synchronisations on each side."""
 
 FACTOR = 2.5

@@ -27,10 +27,12 @@ export function reviveJob({ eta_s, ...raw }: RawJob, now: number): Job {
 }
 
 export function reviveVersion(raw: RawVersion): Version {
-  return { ...raw, metrics: reviveMetrics(raw.metrics) };
+  return { ...raw, metrics: reviveMetrics(raw.metrics), numbers: reviveMetrics(raw.numbers) };
 }
 
 export function reviveNode(raw: RawNode, now: number): JobNode {
   const silent = raw.last_seen_s;
-  return { ...raw, metrics: reviveMetrics(raw.metrics), seen_at: silent === null ? null : now - silent * 1000 };
+  const losses = (raw.losses ?? []).map((loss) => reviveNumber(loss) ?? NaN);
+  const seen_at = silent === null ? null : now - silent * 1000;
+  return { ...raw, metrics: reviveMetrics(raw.metrics), losses, seen_at };
 }

@@ -30,12 +30,16 @@ export interface Job extends Omit<RawJob, "metrics" | "eta_s"> {
   eta_at: number | null;
 }
 
-export interface Version extends Omit<RawVersion, "metrics"> {
+export interface Version extends Omit<RawVersion, "metrics" | "numbers"> {
   metrics: Metrics;
+  /** What the schedule keeps from here on, such as "delta". */
+  numbers: Metrics;
 }
 
-export interface JobNode extends Omit<RawNode, "metrics"> {
+export interface JobNode extends Omit<RawNode, "metrics" | "losses"> {
   metrics: Metrics;
+  /** Of its last reports, oldest first. */
+  losses: number[];
   /** When it was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */
   seen_at: number | null;
 }

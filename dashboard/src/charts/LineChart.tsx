@@ -3,7 +3,8 @@ import type uPlot from "uplot";
 import type { Version } from "../api/types";
 import { namesIn, wordsFor, type What } from "../format/metric";
 import { count, figure, percent } from "../format/number";
-import { AXIS_LABEL, type Axis } from "./axis";
+import type { Unit } from "../format/unit";
+import { axisLabel, type Axis } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import { lineOptions } from "./lineOptions";
 import { LineReadout, newest } from "./LineReadout";
@@ -17,6 +18,7 @@ interface Props {
   what: What;
   versions: Version[];
   axis: Axis;
+  unit: Unit;
   zoom: Zoom;
   onZoom: (zoomed: boolean) => void;
 }
@@ -26,7 +28,7 @@ const TITLE: Record<What, string> = { accuracy: "Accuracy", loss: "Loss" };
 const WRITE = { accuracy: (value: number | undefined) => percent(value), loss: figure };
 
 /** All metrics of one kind over the run. */
-export function LineChart({ what, versions, axis, zoom, onZoom }: Props) {
+export function LineChart({ what, versions, axis, unit, zoom, onZoom }: Props) {
   const tokens = useTokens();
   const [pointed, setPointed] = useState<number | null>(null);
   const joined = namesIn(what, versions).join("\n");
@@ -48,20 +50,20 @@ export function LineChart({ what, versions, axis, zoom, onZoom }: Props) {
     <ChartFrame
       title={TITLE[what]}
       testId={`chart-${what}`}
-      label={describe(what, versions, names, axis)}
+      label={describe(what, versions, names, axis, unit)}
       height={HEIGHT}
       empty={names.length === 0 ? `No ${what} has been reported yet.` : null}
-      readout={<LineReadout names={names} versions={versions} at={at} axis={axis} write={WRITE[what]} />}
+      readout={<LineReadout names={names} versions={versions} at={at} axis={axis} unit={unit} write={WRITE[what]} />}
       plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <SeriesTable versions={versions} names={names} write={WRITE[what]} />}
+      table={() => <SeriesTable versions={versions} names={names} unit={unit} write={WRITE[what]} />}
     />
   );
 }
 
-function describe(what: What, versions: Version[], names: string[], axis: Axis): string {
+function describe(what: What, versions: Version[], names: string[], axis: Axis, unit: Unit): string {
   const parts = names.map((name) => {
     const version = newest(versions, name);
-    return `${wordsFor(name)} ${WRITE[what](version?.metrics[name])} at round ${count(version?.number ?? 0)}`;
+    return `${wordsFor(name)} ${WRITE[what](version?.metrics[name])} at ${unit} ${count(version?.number ?? 0)}`;
   });
-  return `${TITLE[what]} by ${AXIS_LABEL[axis].toLowerCase()}: ${parts.join("; ")}`;
+  return `${TITLE[what]} by ${axisLabel(axis, unit).toLowerCase()}: ${parts.join("; ")}`;
 }

@@ -1,5 +1,6 @@
 import type { Version } from "../api/types";
 import { colourOf, isWhileTraining, wordsFor } from "../format/metric";
+import type { Unit } from "../format/unit";
 import { place, type Axis } from "./axis";
 
 interface Props {
@@ -8,11 +9,12 @@ interface Props {
   /** The version under the pointer; undefined for the newest. */
   at: Version | undefined;
   axis: Axis;
+  unit: Unit;
   write: (value: number | undefined) => string;
 }
 
 /** The legend of a chart with the figures under the pointer, or the newest. */
-export function LineReadout({ names, versions, at, axis, write }: Props) {
+export function LineReadout({ names, versions, at, axis, unit, write }: Props) {
   return (
     <>
       {names.map((name) => {
@@ -25,7 +27,7 @@ export function LineReadout({ names, versions, at, axis, write }: Props) {
           </span>
         );
       })}
-      <span className="readout-place">{at && place(at, axis)}</span>
+      <span className="readout-place">{at && place(at, axis, unit)}</span>
     </>
   );
 }

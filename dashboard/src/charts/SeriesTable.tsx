@@ -2,21 +2,23 @@ import type { Version } from "../api/types";
 import { wordsFor } from "../format/metric";
 import { bytes, count, DIVERGED, UNKNOWN } from "../format/number";
 import { duration } from "../format/time";
+import { capital, type Unit } from "../format/unit";
 
 interface Props {
   versions: Version[];
   names: string[];
+  unit: Unit;
   write: (value: number | undefined) => string;
 }
 
 /** A chart's data, newest first. */
-export function SeriesTable({ versions, names, write }: Props) {
+export function SeriesTable({ versions, names, unit, write }: Props) {
   return (
     <table className="data-table">
       <thead>
         <tr>
           <th scope="col" className="num">
-            Round
+            {capital(unit)}
           </th>
           <th scope="col" className="num">
             Time

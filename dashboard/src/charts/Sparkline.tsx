@@ -9,16 +9,21 @@ const HEIGHT = 28;
 export function Sparkline({ versions }: { versions: Version[] }) {
   const [accuracy] = namesIn("accuracy", versions);
   const name = accuracy ?? namesIn("loss", versions)[0];
-  const spark =
-    name === undefined
-      ? null
-      : sparkPath(
-          versions.map((version) => version.metrics[name]),
-          WIDTH,
-          HEIGHT,
-        );
+  const values = name === undefined ? [] : versions.map((version) => version.metrics[name]);
+  return <Spark values={values} width={WIDTH} height={HEIGHT} />;
+}
+
+interface Props {
+  /** What was not measured is passed by. */
+  values: (number | undefined)[];
+  width: number;
+  height: number;
+}
+
+export function Spark({ values, width, height }: Props) {
+  const spark = sparkPath(values, width, height);
   return (
-    <svg className="spark" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width={WIDTH} height={HEIGHT} aria-hidden="true">
+    <svg className="spark" viewBox={`0 0 ${width} ${height}`} width={width} height={height} aria-hidden="true">
       {spark && (
         <>
           <path d={spark.area} className="spark-area" />

@@ -1,7 +1,8 @@
 import { useCallback, useMemo, useState } from "react";
 import uPlot from "uplot";
 import type { Version } from "../api/types";
-import { bytes, count } from "../format/number";
+import { bytes, count, plural } from "../format/number";
+import { capital, type Unit } from "../format/unit";
 import { shortBytes } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "./options";
@@ -13,12 +14,13 @@ const HEIGHT = 188;
 
 interface Props {
   versions: Version[];
+  unit: Unit;
   up: number;
   down: number;
 }
 
-/** Bytes per round, up above the line and down below it. */
-export function TrafficChart({ versions, up, down }: Props) {
+/** Bytes per round or version, up above the line and down below it. */
+export function TrafficChart({ versions, unit, up, down }: Props) {
   const tokens = useTokens();
   const [hovered, setHovered] = useState<number | null>(null);
   const [zoom] = useState<Zoom>(() => ({ current: null }));
@@ -29,17 +31,17 @@ export function TrafficChart({ versions, up, down }: Props) {
     [tokens, zoom],
   );
   const at = hovered !== null && hovered < traffic.x.length ? hovered : traffic.x.length - 1;
-  const round = traffic.x[at];
-  const empty = traffic.x.length === 0 ? "No round has closed yet." : null;
+  const number = traffic.x[at];
+  const empty = traffic.x.length === 0 ? `No ${unit} has closed yet.` : null;
   return (
     <ChartFrame
-      title="Bytes per round"
+      title={`Bytes per ${unit}`}
       testId="chart-bytes"
-      label={`Bytes per round: ${bytes(up)} up and ${bytes(down)} down in ${count(traffic.x.length)} rounds`}
+      label={`Bytes per ${unit}: ${bytes(up)} up and ${bytes(down)} down in ${plural(traffic.x.length, unit)}`}
       height={HEIGHT}
       empty={empty}
       readout={
-        round !== undefined && (
+        number !== undefined && (
           <>
             <span className="readout-item">
               <i className="swatch block up" />
@@ -49,12 +51,12 @@ export function TrafficChart({ versions, up, down }: Props) {
               <i className="swatch block down" />
               down <b>{bytes(-(traffic.down[at] ?? 0))}</b>
             </span>
-            <span className="readout-place">round {count(round)}</span>
+            <span className="readout-place">{unit} {count(number)}</span>
           </>
         )
       }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <TrafficTable versions={versions} />}
+      table={() => <TrafficTable versions={versions} unit={unit} />}
     />
   );
 }
@@ -102,13 +104,13 @@ function zeroLine(tokens: Tokens): uPlot.Plugin {
   };
 }
 
-function TrafficTable({ versions }: { versions: Version[] }) {
+function TrafficTable({ versions, unit }: Pick<Props, "versions" | "unit">) {
   return (
     <table className="data-table">
       <thead>
         <tr>
           <th scope="col" className="num">
-            Round
+            {capital(unit)}
           </th>
           <th scope="col" className="num">
             Reports
@@ -134,7 +136,8 @@ function TrafficTable({ versions }: { versions: Version[] }) {
                 {count(version.number)}
               </th>
               <td className="num">
-                {version.reports} of {version.asked}
+                {count(version.reports)}
+                {unit === "round" && ` of ${count(version.asked)}`}
               </td>
               <td className="num">{bytes(version.up_bytes)}</td>
               <td className="num">{bytes(version.down_bytes)}</td>

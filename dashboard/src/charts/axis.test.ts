@@ -24,7 +24,7 @@ test("a loss is written without idle zeros", () => {
 
 test("the place under the pointer names the round on every axis", () => {
   const at = version(12, {}, { elapsed_s: 75, total_bytes: 4_100_000 });
-  expect(place(at, "round")).toBe("round 12");
-  expect(place(at, "time")).toBe("round 12 · 1 m 15 s");
-  expect(place(at, "bytes")).toBe("round 12 · 4.10 MB");
+  expect(place(at, "round", "round")).toBe("round 12");
+  expect(place(at, "time", "round")).toBe("round 12 · 1 m 15 s");
+  expect(place(at, "bytes", "version")).toBe("version 12 · 4.10 MB");
 });

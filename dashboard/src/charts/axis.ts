@@ -1,12 +1,15 @@
-/** What runs along a chart: rounds, time, or the bytes that were spent. */
+/** What runs along a chart: rounds (or versions), time, or the bytes that were spent. */
 import type { Version } from "../api/types";
 import { bytes, count, figure } from "../format/number";
 import { duration } from "../format/time";
+import { capital, type Unit } from "../format/unit";
 
 export const AXES = ["round", "time", "bytes"] as const;
 export type Axis = (typeof AXES)[number];
 
-export const AXIS_LABEL: Record<Axis, string> = { round: "Round", time: "Time", bytes: "Bytes" };
+export function axisLabel(axis: Axis, unit: Unit): string {
+  return axis === "round" ? capital(unit) : capital(axis);
+}
 
 export function position(version: Version, axis: Axis): number {
   if (axis === "round") return version.number;
@@ -19,10 +22,10 @@ export function tick(value: number, axis: Axis): string {
 }
 
 /** The place under the pointer, in words. */
-export function place(version: Version, axis: Axis): string {
-  const round = `round ${count(version.number)}`;
-  if (axis === "round") return round;
-  return `${round} · ${axis === "time" ? duration(version.elapsed_s) : bytes(version.total_bytes)}`;
+export function place(version: Version, axis: Axis, unit: Unit): string {
+  const here = `${unit} ${count(version.number)}`;
+  if (axis === "round") return here;
+  return `${here} · ${axis === "time" ? duration(version.elapsed_s) : bytes(version.total_bytes)}`;
 }
 
 /** Distances between ticks of a time axis that people count in (seconds). */

@@ -8,6 +8,7 @@ export interface Tokens {
   line: string;
   surface: string;
   bad: string;
+  warn: string;
   up: string;
   down: string;
   series: string[];
@@ -23,6 +24,7 @@ export function readTokens(): Tokens {
     line: read("--line"),
     surface: read("--surface"),
     bad: read("--bad"),
+    warn: read("--warn"),
     up: read("--up"),
     down: read("--down"),
     series: [read("--series-1"), read("--series-2"), read("--series-3"), read("--series-4")],

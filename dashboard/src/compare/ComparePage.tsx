@@ -1,13 +1,14 @@
 import { useQueries } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 import { chartVersionsQuery, jobQuery } from "../api/queries";
-import { AXES, AXIS_LABEL } from "../charts/axis";
+import { AXES, axisLabel } from "../charts/axis";
 import { SYNC } from "../charts/lineOptions";
 import { resetZoom, type Zoom } from "../charts/options";
 import type { What } from "../format/metric";
 import { bytes, count, figure, percent } from "../format/number";
 import { visible } from "../format/text";
 import { duration } from "../format/time";
+import { isDynamic, type Unit } from "../format/unit";
 import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice, useParam } from "../router";
 import { Problem } from "../ui/Problem";
@@ -48,6 +49,8 @@ export function ComparePage() {
 function Charts({ runs }: { runs: Run[] }) {
   const [axis, setAxis] = useChoice("x", AXES);
   const [zoom] = useState<Zoom>(() => ({ current: null }));
+  // Rounds and versions of a dynamic job side by side are both versions.
+  const unit: Unit = runs.some(({ job }) => isDynamic(job)) ? "version" : "round";
   const what: What = commonMetric("accuracy", runs) === undefined ? "loss" : "accuracy";
   return (
     <>
@@ -66,17 +69,17 @@ function Charts({ runs }: { runs: Run[] }) {
                   setAxis(option);
                 }}
               />
-              <span>{AXIS_LABEL[option]}</span>
+              <span>{axisLabel(option, unit)}</span>
             </label>
           ))}
         </div>
       </div>
       <div className="pair">
         <div className="panel">
-          <RunsChart what="accuracy" runs={runs} axis={axis} zoom={zoom} />
+          <RunsChart what="accuracy" runs={runs} axis={axis} unit={unit} zoom={zoom} />
         </div>
         <div className="panel">
-          <RunsChart what="loss" runs={runs} axis={axis} zoom={zoom} />
+          <RunsChart what="loss" runs={runs} axis={axis} unit={unit} zoom={zoom} />
         </div>
       </div>
       <Prices runs={runs} what={what} />

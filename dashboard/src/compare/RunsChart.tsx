@@ -1,6 +1,6 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
-import { AXIS_LABEL, shortFigure, type Axis } from "../charts/axis";
+import { axisLabel, shortFigure, type Axis } from "../charts/axis";
 import { ChartFrame } from "../charts/ChartFrame";
 import { divergedMarks } from "../charts/diverged";
 import { SYNC } from "../charts/lineOptions";
@@ -11,6 +11,7 @@ import { useTokens } from "../charts/tokens";
 import { wordsFor, type What } from "../format/metric";
 import { bytes, count, figure, percent } from "../format/number";
 import { duration } from "../format/time";
+import { capital, type Unit } from "../format/unit";
 import { overlay } from "./overlay";
 import { commonMetric, type Run } from "./runs";
 
@@ -18,6 +19,7 @@ interface Props {
   what: What;
   runs: Run[];
   axis: Axis;
+  unit: Unit;
   zoom: Zoom;
 }
 
@@ -32,7 +34,7 @@ export const isDashed = (run: number): boolean => Math.floor(run / COLOURS) % 2 
 const ignore = () => undefined;
 
 /** One metric of several runs along one axis. */
-export function RunsChart({ what, runs, axis, zoom }: Props) {
+export function RunsChart({ what, runs, axis, unit, zoom }: Props) {
   const tokens = useTokens();
   const [pointed, setPointed] = useState<number | null>(null);
   const metric = commonMetric(what, runs) ?? "";
@@ -85,7 +87,7 @@ export function RunsChart({ what, runs, axis, zoom }: Props) {
     <ChartFrame
       title={metric === "" ? TITLE[what] : `${TITLE[what]}, ${wordsFor(metric)}`}
       testId={`compare-${what}`}
-      label={`${TITLE[what]} by ${AXIS_LABEL[axis].toLowerCase()} of ${runs.map((run) => run.job.name).join(", ")}`}
+      label={`${TITLE[what]} by ${axisLabel(axis, unit).toLowerCase()} of ${runs.map((run) => run.job.name).join(", ")}`}
       height={HEIGHT}
       empty={metric === "" ? `The runs have no ${what} in common yet.` : null}
       readout={runs.map((run, index) => (
@@ -95,7 +97,7 @@ export function RunsChart({ what, runs, axis, zoom }: Props) {
         </span>
       ))}
       plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <Values runs={runs} metric={metric} write={WRITE[what]} />}
+      table={() => <Values runs={runs} metric={metric} unit={unit} write={WRITE[what]} />}
     />
   );
 }
@@ -104,13 +106,20 @@ export function Swatch({ run }: { run: number }) {
   return <i className={`swatch series-${(run % COLOURS) + 1}${isDashed(run) ? " dashed" : ""}`} />;
 }
 
-function Values({ runs, metric, write }: { runs: Run[]; metric: string; write: (value: number | undefined) => string }) {
+interface ValuesProps {
+  runs: Run[];
+  metric: string;
+  unit: Unit;
+  write: (value: number | undefined) => string;
+}
+
+function Values({ runs, metric, unit, write }: ValuesProps) {
   return (
     <table className="data-table">
       <thead>
         <tr>
           <th scope="col">Run</th>
-          {["Round", "Time", "Bytes", "Value"].map((name) => (
+          {[capital(unit), "Time", "Bytes", "Value"].map((name) => (
             <th key={name} scope="col" className="num">
               {name}
             </th>

@@ -46,7 +46,7 @@ export function Headline({ job, versions, nodes }: Props) {
   );
 }
 
-function Stat({ name, more, wide, children }: { name: string; more?: ReactNode; wide?: boolean; children: ReactNode }) {
+export function Stat({ name, more, wide, children }: { name: string; more?: ReactNode; wide?: boolean; children: ReactNode }) {
   return (
     <div className={wide ? "stat wide" : "stat"}>
       <dt>{name}</dt>

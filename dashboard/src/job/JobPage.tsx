@@ -4,9 +4,11 @@ import { ApiError } from "../api/client";
 import { chartVersionsQuery, jobQuery, nodesQuery, notesQuery } from "../api/queries";
 import type { Job, Version } from "../api/types";
 import { TrafficChart } from "../charts/TrafficChart";
+import { DriftPanel } from "../drift/DriftPanel";
 import { latest } from "../format/metric";
 import { percent } from "../format/number";
 import { visible } from "../format/text";
+import { isDynamic, unitOf } from "../format/unit";
 import { hasEnded } from "../jobs/order";
 import { useFollow } from "../live/LiveProvider";
 import { Link } from "../router";
@@ -61,14 +63,15 @@ export function JobPage({ name }: { name: string }) {
       <Headline job={job} versions={versions} nodes={nodes} />
       <div className="job-body">
         <div className="job-charts">
-          <MetricCharts versions={versions} />
+          <MetricCharts versions={versions} unit={unitOf(job)} />
+          {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
           <div className="panel">
-            <TrafficChart versions={versions} up={job.up_bytes} down={job.down_bytes} />
+            <TrafficChart versions={versions} unit={unitOf(job)} up={job.up_bytes} down={job.down_bytes} />
           </div>
         </div>
         <Decisions notes={notes} />
       </div>
-      <NodesTable nodes={nodes} ended={hasEnded(job)} />
+      <NodesTable nodes={nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
       <Configuration spec={job.spec} />
     </article>
   );

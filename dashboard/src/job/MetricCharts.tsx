@@ -1,14 +1,15 @@
 import { useCallback, useState } from "react";
 import type { Version } from "../api/types";
-import { AXES, AXIS_LABEL } from "../charts/axis";
+import { AXES, axisLabel } from "../charts/axis";
 import { LineChart } from "../charts/LineChart";
 import { SYNC } from "../charts/lineOptions";
 import { resetZoom, type Zoom } from "../charts/options";
+import type { Unit } from "../format/unit";
 import { useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 
 /** Accuracy and loss side by side, along the same axis and with the same zoom. */
-export function MetricCharts({ versions }: { versions: Version[] }) {
+export function MetricCharts({ versions, unit }: { versions: Version[]; unit: Unit }) {
   const [axis, setAxis] = useChoice("x", AXES);
   const [zoom] = useState<Zoom>(() => ({ current: null }));
   const [zoomed, setZoomed] = useState(false);
@@ -40,17 +41,17 @@ export function MetricCharts({ versions }: { versions: Version[] }) {
                   setAxis(option);
                 }}
               />
-              <span>{AXIS_LABEL[option]}</span>
+              <span>{axisLabel(option, unit)}</span>
             </label>
           ))}
         </div>
       </div>
       <div className="pair">
         <div className="panel">
-          <LineChart what="accuracy" versions={versions} axis={axis} zoom={zoom} onZoom={changed} />
+          <LineChart what="accuracy" versions={versions} axis={axis} unit={unit} zoom={zoom} onZoom={changed} />
         </div>
         <div className="panel">
-          <LineChart what="loss" versions={versions} axis={axis} zoom={zoom} onZoom={changed} />
+          <LineChart what="loss" versions={versions} axis={axis} unit={unit} zoom={zoom} onZoom={changed} />
         </div>
       </div>
     </section>

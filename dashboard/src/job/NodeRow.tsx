@@ -1,5 +1,6 @@
 import { memo } from "react";
 import type { JobNode } from "../api/types";
+import { Spark } from "../charts/Sparkline";
 import { pick } from "../format/metric";
 import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
@@ -9,12 +10,15 @@ import { State } from "../ui/State";
 
 interface Props {
   node: JobNode;
+  dynamic: boolean;
   /** Seconds since it was last heard; null if it was not. */
   silent: number | null;
 }
 
-export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
+export const NodeRow = memo(function NodeRow({ node, dynamic, silent }: Props) {
   const { device, torch } = node.info;
+  // Where the data change, the newest batches tell more than data that were held back.
+  const loss = (dynamic ? node.metrics["train/loss"] : undefined) ?? pick("loss", node.metrics);
   return (
     <tr role="row" data-testid={`node-row-${node.name}`} data-state={node.state}>
       <th role="rowheader" scope="row" className="node-cell-name">
@@ -25,6 +29,11 @@ export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
       </th>
       <td role="cell" className="node-cell-state">
         <State state={node.state} />
+        {node.resting && (
+          <span className="badge" title="It alone caused synchronisation after synchronisation, so it is left out for a while">
+            Resting
+          </span>
+        )}
       </td>
       <td role="cell" className="node-cell-progress" data-label="Local training">
         {node.progress === null ? (
@@ -39,11 +48,20 @@ export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
       <td role="cell" className="num" data-label="Reports">
         {count(node.reports)}
       </td>
-      <Figure label="Loss" value={pick("loss", node.metrics)} write={figure} />
-      <Figure label="Accuracy" value={pick("accuracy", node.metrics)} write={percent} />
-      <td role="cell" className="num" data-label="Took">
-        {duration(node.seconds)}
+      <td role="cell" className={isBad(loss) ? "num bad" : "num"} data-label="Loss">
+        <span className="spark-pair">
+          {node.losses.length > 2 && <Spark values={node.losses} width={52} height={18} />}
+          {figure(loss)}
+        </span>
       </td>
+      <Figure label="Accuracy" value={pick("accuracy", node.metrics)} write={percent} />
+      {dynamic ? (
+        <Figure label="Gap" value={node.metrics["train/gap"]} write={figure} />
+      ) : (
+        <td role="cell" className="num" data-label="Took">
+          {duration(node.seconds)}
+        </td>
+      )}
       <td role="cell" className="num" data-label="Up">
         {bytes(node.up_bytes)}
       </td>
@@ -67,6 +85,8 @@ export const NodeRow = memo(function NodeRow({ node, silent }: Props) {
   );
 });
 
+const isBad = (value: number | undefined) => value !== undefined && !Number.isFinite(value);
+
 function Figure({
   label,
   value,
@@ -76,9 +96,8 @@ function Figure({
   value: number | undefined;
   write: (value: number | undefined) => string;
 }) {
-  const bad = value !== undefined && !Number.isFinite(value);
   return (
-    <td role="cell" className={bad ? "num bad" : "num"} data-label={label}>
+    <td role="cell" className={isBad(value) ? "num bad" : "num"} data-label={label}>
       {write(value)}
     </td>
   );

@@ -6,7 +6,13 @@ import { Icon } from "../ui/Icon";
 import { NodeRow } from "./NodeRow";
 import { countNodes, silence, sortNodes, SORTS, type Sort } from "./nodeOrder";
 
-const COLUMNS: { sort: Sort | null; title: string; className?: string }[] = [
+interface Column {
+  sort: Sort | null;
+  title: string;
+  className?: string;
+}
+
+const COLUMNS: Column[] = [
   { sort: "name", title: "Node" },
   { sort: "state", title: "State" },
   { sort: null, title: "Local training" },
@@ -20,13 +26,20 @@ const COLUMNS: { sort: Sort | null; title: string; className?: string }[] = [
   { sort: "failures", title: "Last error" },
 ];
 
+/** Nobody waits for a node that speaks when it must; how far it has drifted says more than how long it took. */
+const DYNAMIC: Column[] = COLUMNS.map((column) =>
+  column.sort === "seconds" ? { sort: "gap", title: "Gap", className: "num" } : column,
+);
+
 interface Props {
   nodes: JobNode[];
+  /** Whether models are synchronised only when they have drifted apart. */
+  dynamic: boolean;
   /** Once the job has ended, nobody listens for its nodes any more. */
   ended: boolean;
 }
 
-export function NodesTable({ nodes, ended }: Props) {
+export function NodesTable({ nodes, dynamic, ended }: Props) {
   const now = useNow();
   const [sort, setSort] = useChoice<Sort>("sort", SORTS);
   const sorted = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
@@ -46,14 +59,14 @@ export function NodesTable({ nodes, ended }: Props) {
             <table className="nodes-table" role="table" data-testid="nodes-table">
               <thead role="rowgroup">
                 <tr role="row">
-                  {COLUMNS.map((column) => (
+                  {(dynamic ? DYNAMIC : COLUMNS).map((column) => (
                     <Heading key={column.title} {...column} current={sort} onSort={setSort} />
                   ))}
                 </tr>
               </thead>
               <tbody role="rowgroup">
                 {sorted.map((node) => (
-                  <NodeRow key={node.name} node={node} silent={ended ? null : silence(node, now)} />
+                  <NodeRow key={node.name} node={node} dynamic={dynamic} silent={ended ? null : silence(node, now)} />
                 ))}
               </tbody>
             </table>

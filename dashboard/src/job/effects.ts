@@ -2,6 +2,7 @@
 import type { Command } from "../api/commands";
 import type { Job } from "../api/types";
 import { plural } from "../format/number";
+import { isDynamic } from "../format/unit";
 
 export type Action = "pause" | "resume" | "stop";
 
@@ -38,8 +39,8 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
         {
           command: "stop-round",
           verb: "Stop",
-          when: "After this round",
-          text: `The open round is finished and counted, then the job ends at version ${job.version + 1}. ${KEPT}`,
+          when: isDynamic(job) ? "After a last synchronisation" : "After this round",
+          text: `${finishing(job)}, then the job ends at version ${job.version + 1}. ${KEPT}`,
         },
         {
           command: "stop-now",
@@ -53,7 +54,13 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
 
 const KEPT = "Its model and its record stay; a stopped job cannot be resumed.";
 
-const training = (job: Job) =>
-  job.busy > 0
-    ? `The work of ${plural(job.busy, "node")} in the open round is thrown away.`
-    : "The open round is dropped.";
+const finishing = (job: Job) =>
+  isDynamic(job)
+    ? "All nodes are asked for what they have, and it is averaged"
+    : "The open round is finished and counted";
+
+function training(job: Job): string {
+  const since = isDynamic(job) ? "since they were last synchronised" : "in the open round";
+  if (job.busy > 0) return `The work of ${plural(job.busy, "node")} ${since} is thrown away.`;
+  return isDynamic(job) ? "Nobody is training." : "The open round is dropped.";
+}

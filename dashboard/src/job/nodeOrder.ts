@@ -10,6 +10,7 @@ export const SORTS = [
   "loss",
   "accuracy",
   "seconds",
+  "gap",
   "up",
   "down",
   "seen",
@@ -27,6 +28,8 @@ function weight(node: JobNode, sort: Sort): number {
     case "loss":
     case "accuracy":
       return metricWeight(pick(sort, node.metrics));
+    case "gap":
+      return metricWeight(node.metrics["train/gap"]);
     case "seconds":
       return node.seconds ?? -Infinity;
     case "up":

@@ -18,19 +18,19 @@ test("a job's end is a moment of this browser's clock", () => {
 });
 
 test("the job's name is no part of a version, a note or a node", () => {
-  const version = readDelta("version", JSON.stringify({ job: "digits", number: 1, digest: "ab", metrics: {} }), 0);
-  expect(version).toEqual({ kind: "version", job: "digits", version: { number: 1, digest: "ab", metrics: {} } });
+  const version = readDelta("version", JSON.stringify({ job: "digits", number: 1, digest: "ab", metrics: {}, numbers: {} }), 0);
+  expect(version).toEqual({ kind: "version", job: "digits", version: { number: 1, digest: "ab", metrics: {}, numbers: {} } });
   const note = readDelta("note", JSON.stringify({ job: "digits", id: 9, text: "ask 4" }), 0);
   expect(note).toEqual({ kind: "note", job: "digits", note: { id: 9, text: "ask 4" } });
   const nodes = readDelta(
     "nodes",
-    JSON.stringify({ job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {} }] }),
+    JSON.stringify({ job: "digits", nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, losses: [] }] }),
     3000,
   );
   expect(nodes).toEqual({
     kind: "nodes",
     job: "digits",
-    nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, seen_at: 2000 }],
+    nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, losses: [], seen_at: 2000 }],
   });
 });
 

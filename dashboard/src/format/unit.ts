@@ -1,0 +1,12 @@
+/** What a job counts: rounds, or versions where nobody asks and they come as they like. */
+import type { Job } from "../api/types";
+
+export const UNITS = ["round", "version"] as const;
+export type Unit = (typeof UNITS)[number];
+
+/** Whether models are synchronised only when they have drifted apart. */
+export const isDynamic = (job: Pick<Job, "schedule">): boolean => job.schedule === "drift";
+
+export const unitOf = (job: Pick<Job, "schedule">): Unit => (isDynamic(job) ? "version" : "round");
+
+export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
