@@ -75,9 +75,16 @@ def _progress(coordinator: Coordinator, driver: Driver) -> float:
     hub = driver.hub
     if driver.ended or not _is_open(driver):
         return 1.0 if hub.phase == "done" else min(1.0, hub.version / hub.plan.versions)
-    doing = coordinator.presence.doing
-    shares = [1.0 if m.finished else doing[driver.name, m.node].progress or 0.0 for m in hub.roster.here()]
+    shares = [1.0 if m.finished else _share(coordinator, driver, m.node) for m in hub.roster.here()]
     return sum(shares) / max(1, len(shares))
+
+
+def _share(coordinator: Coordinator, driver: Driver, node: str) -> float:
+    """How far a node is with its work; where one order follows another before it is told, what its last report says."""
+    doing = coordinator.presence.doing[driver.name, node]
+    wanted, made = getattr(driver.hub.algorithm, "checks", 0), doing.metrics.get("train/checks", 0.0)
+    reported = min(1.0, made / wanted) if wanted and _is_open(driver) else 0.0
+    return max(doing.progress or 0.0, reported)
 
 
 def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequence[Row[Any]]) -> views.Job:
@@ -229,7 +236,7 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
     return views.JobNode(
         name=node,
         state=_node_state(coordinator, driver, node),
-        progress=doing.progress if order is not None else None,
+        progress=_share(coordinator, driver, node) if order is not None else None,
         order=f"{order.id[0]}.{order.id[1]}" if order is not None else None,
         version=order.version if order is not None else None,
         reports=doing.reports,
@@ -237,7 +244,7 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
         seconds=doing.seconds,
         metrics=doing.metrics,
         losses=list(doing.losses),
-        resting=not driver.ended and driver.hub.schedule.rests(driver.hub.numbers, node, driver.now()),
+        resting=order is None and not driver.ended and _rests(driver, node),
         up_bytes=coordinator.ledger.of_node[driver.name, node, "up"],
         down_bytes=coordinator.ledger.of_node[driver.name, node, "down"],
         last_seen_s=silent,
@@ -245,6 +252,10 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
         last_error=doing.last_error,
         info=presence.info.get(node, {}),
     )
+
+
+def _rests(driver: Driver, node: str) -> bool:
+    return driver.hub.schedule.rests(driver.hub.numbers, node, driver.now())
 
 
 def _node_state(coordinator: Coordinator, driver: Driver, node: str) -> Any:

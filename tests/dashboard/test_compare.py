@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-import dashboard
-from shoal.cli.demo import free_port
-from tests.cli.conftest import process
-from tests.dashboard.test_live import CHROMIUM, PATIENCE_MS, QUIET
+from tests.dashboard.stage import PATIENCE_MS, staged
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -33,50 +28,12 @@ RUNS = ("digits-fedavg", "digits-fedsgd")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: install the package chromium")
-    if dashboard.assets() is None:
-        pytest.skip("the dashboard is not built: python dev.py dashboard")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, Any]]]:
     """The address of a coordinator that has run a job under two presets with two nodes, and the command's table."""
     place = tmp_path_factory.mktemp("compare")
     (place / "job.toml").write_text(JOB)
-    address = f"http://127.0.0.1:{free_port(0)}"
-    environment = {"HOME": str(place), "SHOAL_CLIENT__URL": address, "XDG_STATE_HOME": str(place / "state")}
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: object, **more: Any) -> subprocess.Popen[str]:
-        started.append(process(*arguments, cwd=place, env=environment, **more))
-        return started[-1]
-
-    def asked(*arguments: object) -> dict[str, Any]:
-        said, complaint = start(*arguments, "--json").communicate(timeout=120)
-        found: dict[str, Any] = json.loads(said)
-        assert found["status"] == "ok", (said, complaint)
-        return dict(found["data"])
-
-    try:
-        coordinator = start("coordinator", "--port", address.rpartition(":")[2])
-        assert coordinator.stderr is not None
-        next(line for line in coordinator.stderr if "ready" in line)
-        token = asked("token", "create", "--uses", 2)["token"]
-        for part in (0, 1):
-            learner = ("--learner", "shoal.learn.digits:learner", "--option", f"part={part}", "--option", "parts=2")
-            name = ("--name", f"node-{part}", "--token", token, "--state", f"state-{part}")
-            start("join", address, *learner, *name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        yield address, asked("run", "job.toml", "--compare", "fedavg,fedsgd")["comparison"]
-    finally:
-        for one in started:
-            one.kill()
-            one.communicate()
+    with staged(place, 2) as made:
+        yield made.address, made.asked("run", "job.toml", "--compare", "fedavg,fedsgd")["comparison"]
 
 
 @pytest.fixture
@@ -89,14 +46,9 @@ def table(stage: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return stage[1]
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    errors: list[str] = []
-    opened = browser.new_page(viewport={"width": 1280, "height": 1000})
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    yield opened
-    opened.close()
+@pytest.fixture(autouse=True)
+def quiet(errors: list[str]) -> Iterator[None]:
+    yield
     assert not errors
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,38 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-import dashboard
+from tests.dashboard.stage import PATIENCE_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 ROUNDS = 60
-PATIENCE_MS = 120_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: install the package chromium")
-    if dashboard.assets() is None:
-        pytest.skip("the dashboard is not built: python dev.py dashboard")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
 
 
 def until_it_answers(address: str) -> None:
@@ -92,21 +66,6 @@ def ends(process: subprocess.Popen[str]) -> Callable[[], None]:
         process.wait(60)
 
     return end
-
-
-@pytest.fixture
-def errors() -> list[str]:
-    """What the page complains of."""
-    return []
-
-
-@pytest.fixture
-def page(browser: Browser, errors: list[str]) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 1280, "height": 1000})
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    yield opened
-    opened.close()
 
 
 def rounds_shown(page: Page) -> int:

@@ -107,13 +107,15 @@ export function RateChart({ what, rates, jumps }: Props) {
   );
 }
 
-/** From the whole height of the bars to the height of the lowest part alone. */
-function stacked(parts: number[][]): number[][] {
-  const heights: number[][] = [];
-  for (const values of parts) {
-    const below = heights.at(-1);
-    heights.push(values.map((value, index) => value + (below?.[index] ?? 0)));
-  }
+/** From the whole height of the bars to that of the lowest part alone; no bar where its own part is nothing. */
+function stacked(parts: number[][]): (number | null)[][] {
+  const below = new Array<number>(parts[0]?.length ?? 0).fill(0);
+  const heights = parts.map((values) =>
+    values.map((value, index) => {
+      below[index]! += value;
+      return value > 0 ? below[index]! : null;
+    }),
+  );
   return heights.reverse();
 }
 

@@ -1,0 +1,166 @@
+"""The page of a job of dynamic averaging that really ran: what its panel says is what the API says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.dashboard.stage import PATIENCE_MS, staged
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+
+NODES, CHECKS = 3, 60
+JOB = f"""
+name = "stream"
+
+[algorithm]
+name = "dynamic"
+steps = 5
+checks = {CHECKS}
+
+[schedule]
+name = "drift"
+delta = 0.5
+balancing = "double"
+in_step = true
+min_nodes = {NODES}
+"""
+
+HELLO = 'event: hello\ndata: {"server_time": "2026-11-21T08:00:00.000Z", "version": "1", "boot": "b"}\n\n'
+"""A stream that tells nothing: what a page has fetched stays as it is."""
+
+Find = Callable[[str], Any]
+Numbers = dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a coordinator that has run the job."""
+    place = tmp_path_factory.mktemp("drift")
+    (place / "job.toml").write_text(JOB)
+    with staged(place, NODES, "split=iid", "drift=permute@150") as stage:
+        stage.asked("run", "job.toml")
+        yield stage.address
+
+
+@pytest.fixture
+def find(address: str) -> Find:
+    """What the API says of the job."""
+
+    def ask(what: str = "") -> Any:
+        with urlopen(f"{address}/api/v1/jobs/stream{what}", timeout=30) as answer:
+            return json.load(answer)
+
+    return ask
+
+
+@pytest.fixture
+def shown(address: str, page: Page, errors: list[str]) -> Iterator[Page]:
+    """The job's page, which may not complain."""
+    page.goto(f"{address}/jobs/stream")
+    expect(page.get_by_test_id("job-state")).to_have_attribute("data-state", "done", timeout=PATIENCE_MS)
+    yield page
+    assert not errors
+
+
+def test_synchronisations_and_violations_are_counted(find: Find, shown: Page) -> None:
+    versions = find("/versions?points=0")["versions"]
+    last: Numbers = versions[-1]["numbers"]
+    full, violations = int(last["total.full"]), int(last["total.violations"])
+    partial = len(versions) - 1 - full
+    assert min(full, partial, violations) > 0, "the job must have made both, or this test sees nothing"
+    drift = shown.get_by_test_id("drift")
+    expect(drift).to_contain_text(f"{full} full, {partial} partial")
+    expect(drift).to_contain_text(f"{violations} in all")
+    expect(drift.get_by_test_id("drift-delta")).to_have_text("0.500")
+    for chart in ("synchronisations", "violations"):
+        expect(drift.get_by_test_id(f"chart-{chart}").locator("canvas")).to_be_visible()
+
+
+def test_what_was_saved_is_computed_from_the_checks(find: Find, shown: Page) -> None:
+    job, nodes = find(""), find("/nodes")["nodes"]
+    assert [node["metrics"]["train/checks"] for node in nodes] == [CHECKS] * NODES
+    spent, often = job["up_bytes"] + job["down_bytes"], NODES * CHECKS * 2 * job["model"]["bytes"]
+    assert 0 < spent < often
+    expect(shown.get_by_test_id("drift-saved")).to_have_text(f"{100 * (1 - spent / often):.1f}%")
+
+
+def test_each_node_has_its_gap_and_its_losses(find: Find, shown: Page) -> None:
+    gaps = shown.get_by_test_id("drift-gaps").locator("li")
+    expect(gaps).to_have_count(NODES)
+    for node in find("/nodes")["nodes"]:
+        share = f"{100 * node['metrics']['train/gap'] / 0.5:.0f}%"
+        expect(gaps.filter(has_text=node["name"])).to_contain_text(share)
+        assert node["losses"][-1] == node["metrics"]["train/loss"]
+        assert 2 < len(node["losses"]) <= node["reports"]
+        row = shown.get_by_test_id(f"node-row-{node['name']}")
+        expect(row.locator("svg.spark")).to_be_visible()
+        expect(row).not_to_contain_text("Resting")
+
+
+def test_nothing_speaks_of_rounds(shown: Page) -> None:
+    expect(shown.get_by_test_id("axis-round")).to_have_text("Version")
+    expect(shown.get_by_test_id("chart-bytes")).to_contain_text("Bytes per version")
+    assert not re.search(r"\bround", shown.locator("main").inner_text(), re.IGNORECASE)
+    expect(shown).to_have_title(re.compile(r"^100\.0% · .* · stream · shoal$"))
+
+
+def changed(page: Page, path: str, change: Callable[[Any], None]) -> None:
+    """Let the page see another answer than the coordinator's."""
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        change(body)
+        route.fulfill(response=response, json=body)
+
+    page.route(re.compile(path), answer)
+
+
+def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, errors: list[str]) -> None:
+    """Whether a jump is found depends on this machine's speed, so the coordinator's word is put into its mouth."""
+
+    def jump(body: Any) -> None:
+        body["versions"][-1]["numbers"] |= {"jump": 3.24, "jump.since": 2}
+
+    def rest(body: Any) -> None:
+        body["nodes"][0]["resting"] = True
+
+    page.route(re.compile(r"/api/v1/stream"), lambda route: route.fulfill(content_type="text/event-stream", body=HELLO))
+    changed(page, r"/jobs/stream/versions\?", jump)
+    changed(page, r"/jobs/stream/nodes$", rest)
+    page.goto(f"{address}/jobs/stream")
+    verdict = page.get_by_test_id("drift-verdict")
+    expect(verdict).to_have_attribute("data-found", "true", timeout=PATIENCE_MS)
+    expect(verdict).to_contain_text("since version 2 models drifted apart 3.2 times as fast")
+    image = page.get_by_test_id("chart-violations").get_by_role("img")
+    expect(image).to_have_attribute("aria-label", re.compile("the data seem to have changed at"))
+    expect(page.get_by_text("Resting")).to_have_count(1)
+    expect(page.get_by_test_id("node-row-node-0")).to_contain_text("Resting")
+    assert not errors
+
+
+def test_no_jump_is_said_to_be_none(address: str, page: Page) -> None:
+    def calm(body: Any) -> None:
+        for version in body["versions"]:
+            version["numbers"].pop("jump", None)
+
+    changed(page, r"/jobs/stream/versions\?", calm)
+    page.goto(f"{address}/jobs/stream")
+    expect(page.get_by_test_id("drift-verdict")).to_have_attribute("data-found", "false", timeout=PATIENCE_MS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_sticks_out(address: str, browser: Browser, scheme: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(f"{address}/jobs/stream")
+    expect(page.get_by_test_id("drift-gaps")).to_be_visible(timeout=PATIENCE_MS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
