@@ -57,11 +57,14 @@ class Periodic(Schedule):
         """Greet newcomers, then average, or wait."""
         if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
             return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
-        fresh = tuple(node for node in view.idle if node not in view.reports)
+        learning = set(view.members) - view.finished
+        if not learning and not view.busy and view.reports:
+            return [Close(f"all {len(view.members)} nodes have trained enough", rebase=True, last=True)]
+        # Who has trained enough is left alone, unless there is nobody else to make the last version of.
+        wanted = learning or set(view.members)
+        fresh = tuple(node for node in view.idle if node in wanted and node not in view.reports)
         if fresh:
             return [Ask(fresh, "train", f"{len(fresh)} asked from version {view.version}")]
-        if not view.busy and view.reports and set(view.members) <= view.finished:
-            return [Close(f"all {len(view.members)} nodes have trained enough", rebase=True, last=True)]
         if self.share == 1 or view.left <= 1:
             return self._average_all(view)
         if self.share == 0:
@@ -75,16 +78,18 @@ class Periodic(Schedule):
         asked = sorted(set(view.busy) - view.recalled)
         if view.left <= 1 and asked:
             return [Recall(tuple(asked), "all are asked for the last version")]
+        if not view.reports:
+            return [Wait("those who were asked have not answered")]
         if view.busy and not late:
             assert view.opened is not None
             return [Wait(f"{len(view.reports)} of {len(view.members)} reports", view.opened + self.deadline_s)]
         missing = f", {len(view.busy)} too late" if view.busy else ""
-        return [Close(f"mean of all {len(view.reports)}{missing}", view.reports, rebase=True)]
+        return [Close(f"mean of all {len(view.reports)}{missing}", _learning(view), rebase=True)]
 
     def _average_some(self, view: View) -> list[Decision]:
         pending = sorted(view.recalled & set(view.busy))
-        if not view.recalled:
-            if set(view.busy) - view.waiting:
+        if not view.recalled and (view.busy or not view.reports):
+            if set(view.busy) - view.waiting or not view.busy:
                 return [Wait("not all have made their check")]
             wanted = view.pick(sorted(view.busy), max(1, round(self.share * len(view.members))))
             return [Recall(wanted, f"{len(wanted)} of {len(view.members)} are averaged")]
@@ -92,5 +97,12 @@ class Periodic(Schedule):
         if pending and view.now < until:
             return [Wait(f"{len(pending)} were asked and have not answered", until)]
         if not view.reports:
-            return [Recall(tuple(sorted(view.busy)), "none of those who were asked has answered: all are")]
-        return [Close(f"mean of {len(view.reports)} of {len(view.members)}", view.reports, keep=True), Advance()]
+            rest = tuple(sorted(set(view.busy) - view.recalled))
+            return [Recall(rest, "nobody has answered: all are asked")] if rest else [Wait("nobody has answered")]
+        done = f"mean of {len(view.reports)} of {len(view.members)}"
+        return [Close(done, _learning(view) or view.reports, keep=True), Advance()]
+
+
+def _learning(view: View) -> tuple[str, ...]:
+    """Those who reported and have not trained enough."""
+    return tuple(node for node in view.reports if node not in view.finished)

@@ -1,0 +1,47 @@
+"""Periodic and functional dynamic averaging where everything goes wrong: the swarm's runs of dynamic averaging, with
+another algorithm or schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from shoal.algorithms.fda import FunctionalDynamicAveraging
+from shoal.algorithms.periodic import PeriodicAveraging
+from shoal.schedules.drift import Drift
+from shoal.schedules.periodic import Periodic
+from shoal.sim.swarm import Scenario, draw_drift, run
+
+SEEDS = 250
+
+
+def drawn(seed: int, rng: Random) -> tuple[Scenario, int, Drift]:
+    """A run, its checks, and the schedule that it would have."""
+    scenario = draw_drift(seed, rng)
+    schedule = scenario.setup.schedule
+    assert isinstance(schedule, Drift)
+    return scenario, getattr(scenario.setup.algorithm, "checks", 0), schedule
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+def test_periodic_averaging_comes_to_its_end(first: int) -> None:
+    for seed in range(first, first + 50):
+        rng = Random(seed)
+        scenario, checks, drift = drawn(seed, rng)
+        share = rng.choice((1.0, 1.0, 0.5, 0.3, 0.0))
+        schedule = Periodic(share=share, deadline_s=drift.deadline_s, min_nodes=drift.min_nodes)
+        algorithm = PeriodicAveraging(steps=1, checks=checks)
+        run(replace(scenario, setup=replace(scenario.setup, algorithm=algorithm, schedule=schedule)))
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+def test_functional_averaging_comes_to_its_end(first: int) -> None:
+    for seed in range(first, first + 50):
+        rng = Random(seed)
+        scenario, checks, drift = drawn(seed, rng)
+        monitor = rng.choice(("linear", "sketch", "naive"))
+        algorithm = FunctionalDynamicAveraging(steps=1, checks=checks, monitor=monitor)
+        schedule = replace(drift, balancing="all", deadline_s=max(5.0, drift.deadline_s))
+        run(replace(scenario, setup=replace(scenario.setup, algorithm=algorithm, schedule=schedule)))
