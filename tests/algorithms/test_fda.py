@@ -149,3 +149,11 @@ def test_adam_at_the_server_goes_another_way_and_learns() -> None:
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
     with pytest.raises(InvalidJob):
         FunctionalDynamicAveraging(server_lr=rate)
+
+
+@pytest.mark.parametrize("algorithm", ["fda", "dynamic"])
+def test_a_threshold_of_its_own_is_what_a_first_window_shows(algorithm: str) -> None:
+    """Nobody speaks in the first four checks, whatever the estimate is; later checks are quieter than those."""
+    probe = run(job({"name": algorithm}, {"name": "drift", "delta": "auto", "in_step": True}, 40)).probes[0]
+    assert probe.begun[:2] == [0, 40]
+    assert 2 < len(probe.begun) < 12
