@@ -145,10 +145,27 @@ def parse_job(values: dict[str, Any]) -> JobSpec:
         spec = JobSpec.model_validate(values)
     except ValidationError as error:
         raise _invalid(error) from None
-    spec.build_algorithm()
-    spec.build_schedule()
+    _check_fit(spec.build_algorithm(), spec.build_schedule())
     spec.build_filters()
     return spec
+
+
+def _check_fit(algorithm: Algorithm, schedule: Schedule) -> None:
+    """Raise `InvalidJob` for an algorithm and a schedule that cannot work together."""
+    if schedule.anchored and not algorithm.based:
+        able = [name for name, kind in algorithms().items() if kind.based]
+        raise InvalidJob(
+            f"schedule {schedule.name} needs an algorithm whose nodes train on by themselves; {algorithm.name} is none",
+            code="job.fit",
+            hint=f"algorithms that can: {', '.join(able)}; or the schedule rounds",
+        )
+    balancing = getattr(schedule, "balancing", "all")
+    if algorithm.all_or_none and balancing != "all":
+        raise InvalidJob(
+            f"{algorithm.name} averages all models at once, and cannot be balanced by {balancing!r}",
+            code="job.fit",
+            hint='use balancing = "all"',
+        )
 
 
 def load_job(path: Path) -> JobSpec:

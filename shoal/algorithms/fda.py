@@ -46,6 +46,7 @@ class FunctionalDynamicAveraging(Continual):
 
     name: ClassVar[str] = "fda"
     title: ClassVar[str] = "Functional dynamic averaging (Theologitis et al. 2025)"
+    all_or_none: ClassVar[bool] = True
 
     steps: int = 10
     """b: mini-batches between two checks, at each of which a node tells its few bytes."""

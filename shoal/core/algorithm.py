@@ -90,6 +90,10 @@ class Algorithm:
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
+    based: ClassVar[bool] = False
+    """Whether it can work against a base that stays for several versions; schedules that set one need that."""
+    all_or_none: ClassVar[bool] = False
+    """Whether models may only be averaged over all nodes at once."""
 
     epochs: float = 1.0
     """E: passes over the local data per round."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob, LearnerFailed
@@ -22,6 +23,8 @@ from shoal.core.tree import Slots, Tree, dot, sub
 @dataclass(frozen=True)
 class Continual(Algorithm):
     """b mini-batches, a check, and on."""
+
+    based: ClassVar[bool] = True
 
     steps: int = 10
     """b: mini-batches between two checks."""
