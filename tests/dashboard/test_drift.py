@@ -111,19 +111,27 @@ def test_nothing_speaks_of_rounds(shown: Page) -> None:
     expect(shown).to_have_title(re.compile(r"^100\.0% · .* · stream · shoal$"))
 
 
-def changed(page: Page, path: str, change: Callable[[Any], None]) -> None:
-    """Let the page see another answer than the coordinator's."""
-
-    def answer(route: Route) -> None:
-        response = route.fetch()
-        body = response.json()
-        change(body)
-        route.fulfill(response=response, json=body)
-
-    page.route(re.compile(path), answer)
+Change = Callable[[str, Callable[[Any], None]], None]
 
 
-def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, errors: list[str]) -> None:
+@pytest.fixture
+def changed(page: Page) -> Iterator[Change]:
+    """Lets the page see another answer than the coordinator's."""
+
+    def install(path: str, change: Callable[[Any], None]) -> None:
+        def answer(route: Route) -> None:
+            response = route.fetch()
+            body = response.json()
+            change(body)
+            route.fulfill(response=response, json=body)
+
+        page.route(re.compile(path), answer)
+
+    yield install
+    page.unroute_all(behavior="ignoreErrors")  # else one that is under way fails in the next test
+
+
+def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, changed: Change, errors: list[str]) -> None:
     """Whether a jump is found depends on this machine's speed, so the coordinator's word is put into its mouth."""
 
     def jump(body: Any) -> None:
@@ -133,8 +141,8 @@ def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, errors
         body["nodes"][0]["resting"] = True
 
     page.route(re.compile(r"/api/v1/stream"), lambda route: route.fulfill(content_type="text/event-stream", body=HELLO))
-    changed(page, r"/jobs/stream/versions\?", jump)
-    changed(page, r"/jobs/stream/nodes$", rest)
+    changed(r"/jobs/stream/versions\?", jump)
+    changed(r"/jobs/stream/nodes$", rest)
     page.goto(f"{address}/jobs/stream")
     verdict = page.get_by_test_id("drift-verdict")
     expect(verdict).to_have_attribute("data-found", "true", timeout=PATIENCE_MS)
@@ -146,12 +154,12 @@ def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, errors
     assert not errors
 
 
-def test_no_jump_is_said_to_be_none(address: str, page: Page) -> None:
+def test_no_jump_is_said_to_be_none(address: str, page: Page, changed: Change) -> None:
     def calm(body: Any) -> None:
         for version in body["versions"]:
             version["numbers"].pop("jump", None)
 
-    changed(page, r"/jobs/stream/versions\?", calm)
+    changed(r"/jobs/stream/versions\?", calm)
     page.goto(f"{address}/jobs/stream")
     expect(page.get_by_test_id("drift-verdict")).to_have_attribute("data-found", "false", timeout=PATIENCE_MS)
 

@@ -7,6 +7,7 @@ export type Unit = (typeof UNITS)[number];
 /** Whether models are synchronised only when they have drifted apart. */
 export const isDynamic = (job: Pick<Job, "schedule">): boolean => job.schedule === "drift";
 
-export const unitOf = (job: Pick<Job, "schedule">): Unit => (isDynamic(job) ? "version" : "round");
+export const unitOf = (job: Pick<Job, "schedule" | "versions">): Unit =>
+  isDynamic(job) || job.versions === null ? "version" : "round";
 
 export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
