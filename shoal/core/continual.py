@@ -16,7 +16,7 @@ from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.learner import Budget, Learner, Tick, Trained
 from shoal.core.message import Metrics
-from shoal.core.metric import FINISHED
+from shoal.core.metric import FINISHED, PIECES
 from shoal.core.tree import Slots, Tree, dot, sub
 
 
@@ -93,7 +93,7 @@ class Continual(Algorithm):
 
     def report(self, task: Task, mine: Carry) -> Local:
         """w_i - r, its weight, and how far this node is."""
-        metrics = mine.told() | {"train/gap": mine.gap, "train/checks": mine.position / self.steps}
+        metrics = mine.told() | {"train/gap": mine.gap, "train/checks": mine.position / self.steps, PIECES: mine.pieces}
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.remembered(task, mine)

@@ -10,6 +10,7 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.anchor import Anchor, anchor_refs
 from shoal.core.gathered import Gathered
 from shoal.core.message import Bodies, Metrics, Ref
+from shoal.core.metric import PIECES
 from shoal.core.plan import Plan
 from shoal.core.roster import Roster, order_refs
 from shoal.core.schedule import Schedule, View
@@ -118,6 +119,7 @@ class HubState:
             recalled_at=gathered.recalled_at,
             waiting=frozenset(node for node in waited if roster[node].waits),
             norms={report.node: report.norm for report in gathered.reports},
+            pieces={report.node: report.metrics.get(PIECES, 1.0) for report in gathered.reports},
             numbers=self.numbers,
             nbytes=gathered.nbytes,
             finished=frozenset(m.node for m in roster.here() if m.finished),

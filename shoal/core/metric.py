@@ -8,6 +8,9 @@ from shoal.core.message import Metrics
 
 EVAL_WEIGHT = "eval/examples"
 
+PIECES = "train/pieces"
+"""How many checks a node has made since its order came."""
+
 FINISHED = "train/finished"
 """1 in a report of a node that has trained as much as it should."""
 

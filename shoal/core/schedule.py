@@ -97,6 +97,8 @@ class View:
     """Busy nodes that have made their check and wait for word."""
     norms: Mapping[str, float] = field(default_factory=dict)
     """The norm of each report."""
+    pieces: Mapping[str, float] = field(default_factory=dict)
+    """How many checks of its order each reporting node says to have made."""
     numbers: Metrics = field(default_factory=dict)
     """What `Schedule.numbers` said last."""
     nbytes: int = 0

@@ -137,7 +137,7 @@ class Drift(Schedule):
         if not view.reports:
             return [Wait("nobody has answered yet")]
         done = f"full synchronisation of {len(view.reports)}{late}"
-        return [Close(done, tuple(sorted(view.reports)), rebase=True), *_warnings(view, violators)]
+        return [Close(done, _receivers(view, violators), rebase=True), *_warnings(view, violators)]
 
     def _grow(self, view: View, violators: list[str], rest: list[str], late: str) -> list[Decision]:
         """Be content with the set as it is, or ask more nodes, or all."""
@@ -150,14 +150,14 @@ class Drift(Schedule):
         gap = view.gap()
         if gap <= delta:
             done = f"{len(view.reports)} of {len(view.members)} balanced: {gap:.4g} <= {delta:.4g}{late}"
-            close = Close(done, tuple(sorted(view.reports)), keep=True)
+            close = Close(done, _receivers(view, violators), keep=True)
             return [close, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
         more = view.pick(rest, len(view.reports) if 2 * len(view.reports) < len(view.members) else len(rest))
         return [Recall(more, f"{why}: mean at {gap:.4g} > {delta:.4g}, {len(more)} more are asked")]
 
     def _dismiss(self, view: View, violators: list[str]) -> list[Decision]:
         """Nobody has drifted, whatever was said: let them go on as they were, and say who cries wolf."""
-        close = Close(f"{_names(violators)}: no drift as measured here", tuple(sorted(view.reports)), keep=True)
+        close = Close(f"{_names(violators)}: no drift as measured here", _receivers(view, violators), keep=True)
         why = "says that it has drifted, and has not; if it goes on it is left out for a while"
         said: list[Decision] = [Warn(node, f"{node} {why}") for node in violators]
         return [close, *said, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
@@ -209,6 +209,12 @@ def _false_alarms(view: View, violators: list[str]) -> list[str]:
     return [node for node in violators if view.norms[node] ** 2 < FALSE_ALARM * delta]
 
 
+def _receivers(view: View, violators: list[str]) -> tuple[str, ...]:
+    """Who gets the new version at once: all who reported, but for one that has to rest now."""
+    resting = {name.removeprefix("rest.") for name in _streaks(view, violators, Close("")) if name.startswith("rest.")}
+    return tuple(sorted(set(view.reports) - resting))
+
+
 def _warnings(view: View, violators: list[str]) -> list[Decision]:
     """Name a node that will have to rest after this."""
     new = _streaks(view, violators, Close("")).keys() - view.numbers.keys()
@@ -224,11 +230,16 @@ def _totals(view: View, violators: list[str], close: Close | None) -> Metrics:
 
 
 def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
-    """Balancings in a row that one node alone has caused; beyond the limit it has to rest, twice as long each time."""
+    """Balancings in a row that one node alone has caused, each at its first check or for nothing; beyond the limit it
+    has to rest, twice as long each time. (One that is merely the first to drift, for its data are of their own kind, is
+    not meant.)
+    """
     if close is None:
         return {}
     kept = {name: value for name, value in view.numbers.items() if name.startswith("rest.") and value > view.now}
     if len(violators) != 1 or len(view.members) < 2:
+        return kept
+    if view.pieces.get(violators[0], 1.0) > 1 and not _false_alarms(view, violators):
         return kept
     name = f"streak.{violators[0]}"
     streak = view.numbers.get(name, 0.0) + 1

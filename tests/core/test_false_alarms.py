@@ -60,6 +60,19 @@ def test_one_that_goes_on_is_left_out() -> None:
     assert not any("a" in getattr(decision, "nodes", ()) for decision in schedule.decide(after))
 
 
+@pytest.mark.parametrize(("pieces", "rests"), [(1.0, True), (2.0, False)])
+def test_only_one_that_speaks_at_its_first_check_has_to_rest(pieces: float, rests: bool) -> None:
+    schedule = Drift(delta=1.0)
+    view = replace(spoken(1.5, streak=STREAK_MAX - 1), busy={}, reports=NODES, recalled=frozenset({"b", "c"}))
+    view = replace(view, norms=dict.fromkeys(NODES, 1.5), pieces={"a": pieces, "b": 1.0, "c": 1.0})
+    close, *said = schedule.decide(view)
+    assert isinstance(close, Close)
+    assert close.rebase
+    assert close.to == (("b", "c") if rests else NODES)
+    assert bool(said) == rests
+    assert ("rest.a" in schedule.numbers(view, close)) == rests
+
+
 def test_in_step_all_go_on_together() -> None:
     view = replace(spoken(0.1), waiting=frozenset({"b", "c"}))
     decisions = Drift(delta=1.0, in_step=True).decide(view)

@@ -143,7 +143,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "the fifth balancing in a row by one alone": (
         {"balancing": "double"},
         view("b", numbers={"delta": 1.0, "streak.b": STREAK_MAX - 1.0}),
-        ["close b keep", "warn b"],
+        ["close keep", "warn b"],
     ),
 }
 
@@ -237,7 +237,8 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_kept(name: str) -> None:
     fields, seen, close, wanted = KEPT[name]
-    assert Drift(**fields).numbers(seen, close) == wanted
+    kept = Drift(**fields).numbers(seen, close)
+    assert {name: value for name, value in kept.items() if not name.startswith("total.")} == wanted
 
 
 @pytest.mark.parametrize(
