@@ -201,6 +201,7 @@ def a_version(number: int, **changed: Any) -> dict[str, Any]:
         "reports": 4,
         "asked": 4,
         "weight": 1150.0,
+        "numbers": {},
         "metrics": {"eval/accuracy": 0.9 + number / 100},
         "up_bytes": 10,
         "down_bytes": 20,

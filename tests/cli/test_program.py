@@ -19,6 +19,7 @@ from shoal.cli.app import app
 from shoal.cli.output import plain
 from shoal.cli.program import exit_code, flags_first
 from shoal.core import errors
+from shoal.plugins import KINDS
 from tests.cli.commands import COMMANDS, leaves
 from tests.cli.conftest import Shoal, envelope, process
 from tests.cli.fake import FakeCoordinator, Problem, a_job
@@ -170,7 +171,7 @@ def test_a_bug_is_told_as_one(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("shoal.plugins.algorithms", broken)
+    monkeypatch.setitem(KINDS, "algorithm", broken)
     result = shoal("algorithms", "--json")
     assert result.exit_code == 1
     assert envelope(result)["error"]["code"] == "internal"

@@ -106,7 +106,13 @@ def limit(running: Inside, pages: int | None = None) -> None:
         most = connection.execute(text("PRAGMA page_count")).scalar() if pages is None else pages
         connection.execute(text(f"PRAGMA max_page_count = {most}"))
 
-    running.call(_write(running, set_limit))
+    while True:
+        try:
+            running.call(_write(running, set_limit))
+            return
+        except StorageFailed:  # another write of the same transaction has found the disk full
+            if pages is None:
+                raise
 
 
 async def _write(running: Inside, work: Callable[[Any], None]) -> None:

@@ -283,5 +283,6 @@ def test_after_a_restart_nodes_have_a_lease_to_come_back_in(server: Callable[...
     assert running.job("main")["nodes"] == 0
     order, _ = order_of(node, "main")
     assert order.kind == "init"
-    assert any("n0 is heard again" in note["text"] for note in running.notes("main", "node"))
+    heard = lambda: [note for note in running.notes("main", "node") if "n0 is heard again" in note["text"]]  # noqa: E731
+    until("the note", heard)  # the order is answered before what happened is written down for people
     node.client.close()

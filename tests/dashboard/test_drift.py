@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Error, Page, Route, expect
 
 from tests.dashboard.stage import PATIENCE_MS, staged
 
@@ -120,10 +121,11 @@ def changed(page: Page) -> Iterator[Change]:
 
     def install(path: str, change: Callable[[Any], None]) -> None:
         def answer(route: Route) -> None:
-            response = route.fetch()
-            body = response.json()
-            change(body)
-            route.fulfill(response=response, json=body)
+            with suppress(Error):  # the page, and whoever wanted this answer, may be gone
+                response = route.fetch()
+                body = response.json()
+                change(body)
+                route.fulfill(response=response, json=body)
 
         page.route(re.compile(path), answer)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.coordinator.server import inside, until
-from tests.edge_client.test_same_decisions import Joined, Late, learners
+from tests.edge_client.drifting import Joined, Late, learners
 
 
 @pytest.mark.timeout(300)
@@ -24,12 +24,13 @@ def test_a_latecomer_fetches_the_base_and_takes_part(filters: list[dict[str, Any
         running.post("/jobs", {"spec": values})
         (first, one), (second, two), (late, three) = learners().items()
         clients = [
-            Joined(running, name, Late(learner, 0.05), tmp_path) for name, learner in ((first, one), (second, two))
+            Joined(running.url, running.token(), name, Late(learner, 0.05), tmp_path)
+            for name, learner in ((first, one), (second, two))
         ]
         for client in clients:
             client.start()
         until("two versions", lambda: running.job("digits")["version"] >= 2)
-        clients.append(Joined(running, late, three, tmp_path))
+        clients.append(Joined(running.url, running.token(), late, three, tmp_path))
         clients[-1].start()
         for client in clients:
             client.finish()
