@@ -28,6 +28,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from shoal.core.algorithm import Going, Task, tree_slot
+from shoal.core.anchor import SYNC
 from shoal.core.continual import Carry, Continual, number_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Status
@@ -72,7 +73,7 @@ class FunctionalDynamicAveraging(Continual):
         """xi, if this order sets a new reference and private memory has the one before."""
         mine.own["before"] = UNKNOWN
         before = memory.get("base")
-        if self.monitor != "linear" or not isinstance(before, Tree) or not task.numbers.get("sync"):
+        if self.monitor != "linear" or not isinstance(before, Tree) or not task.numbers.get(SYNC):
             return
         xi = sub(mine.reference, before)
         length = norm(xi)
@@ -94,7 +95,7 @@ class FunctionalDynamicAveraging(Continual):
         """The reference, which will be r'."""
         if self.monitor != "linear":
             return {}
-        return {"base": mine.reference, "base_version": float(task.version) if task.numbers.get("sync") else UNKNOWN}
+        return {"base": mine.reference, "base_version": float(task.version) if task.numbers.get(SYNC) else UNKNOWN}
 
     # The coordinator
 

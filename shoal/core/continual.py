@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.anchor import SYNC
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.learner import Budget, Learner, Tick, Trained
 from shoal.core.message import Metrics
@@ -132,7 +133,7 @@ class Carry:
         source = task.carry if task.carry is not None else memory
         for name in (*cls.LASTING, "pieces", "gap"):
             setattr(mine, name, number_slot(source, name))
-        if task.carry is None and task.numbers.get("sync", 1.0):
+        if task.carry is None and task.numbers.get(SYNC, 1.0):
             mine.seen = 0.0
         mine.metrics = {n[1:]: v for n, v in slots.items() if n.startswith("=") and not isinstance(v, Tree)}
         mine.own = {n[1:]: v for n, v in slots.items() if n.startswith("~")}
