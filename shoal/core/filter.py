@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.tree import Layout, Slots, Tree, add, sub
+from shoal.core.tree import Layout, Slots, Tree, add, same_layout, sub
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,11 @@ def pack_tree(filters: Filters, tree: Tree, seed: int) -> Tree:
 
 
 def unpack_tree(filters: Filters, tree: Tree, layout: Layout) -> Tree:
-    """A tree as it is received. `layout` is the one before packing."""
+    """A tree as it is received. `layout` is the one before packing. Raises `InvalidPayload` for one of another form."""
     layouts = [layout]
     for one in filters:
         layouts.append(one.layout(layouts[-1]))
-    if tree.layout != layouts[-1]:
-        raise InvalidPayload("a filtered tree of a foreign form", code="payload.layout")
+    same_layout(layouts[-1], tree.layout)
     for one, before in zip(reversed(filters), reversed(layouts[:-1]), strict=True):
         tree = one.decode(tree, before)
     return tree

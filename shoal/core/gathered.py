@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.core.errors import InvalidPayload
 from shoal.core.message import Report
 from shoal.core.metric import Means
 from shoal.core.sums import SumKind, Totals
-from shoal.core.tree import Layout, Slots, Tree, same_layout
 
 
 class Gathered:
@@ -55,15 +53,3 @@ class Gathered:
         gathered.recalled, gathered.recalled_at = set(state["recalled"]), state["recalled_at"]
         gathered.nbytes = state["nbytes"]
         return gathered
-
-
-def check_slots(slots: Slots, expected: dict[str, Layout | None]) -> None:
-    """Raise `InvalidPayload` unless an update has exactly the slots and layouts that the algorithm's reply has."""
-    if slots.keys() != expected.keys():
-        raise InvalidPayload(f"slots {sorted(slots)} instead of {sorted(expected)}", code="payload.slots")
-    for name, layout in expected.items():
-        value = slots[name]
-        if isinstance(value, Tree) != (layout is not None):
-            raise InvalidPayload(f"slot {name!r} is of the wrong kind", code="payload.slots")
-        if isinstance(value, Tree) and layout is not None:
-            same_layout(layout, value.layout)

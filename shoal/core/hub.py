@@ -29,7 +29,6 @@ from typing import Any
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.filter import packed, unpack
-from shoal.core.gathered import check_slots
 from shoal.core.hub_state import HubState, Phase
 from shoal.core.machine import Boot, Effect, Event, Lost, Measured, Note, Save, Send, Timer, Version, Wake
 from shoal.core.message import (
@@ -206,8 +205,7 @@ class Hub(HubState):
             raise InvalidPayload("an update was asked for, but none came", code="payload.missing")
         if not 0 < report.weight < float("inf"):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
-        slots = self.opened(self.bodies.get(report.body))
-        check_slots(slots, self.algorithm.reply(self.slots))
+        slots = unpack(self.plan.filters, self.bodies.get(report.body), self.algorithm.reply(self.slots))
         update = Update(report.node, order.version, report.weight, slots, report.norm)
         discount = self.algorithm.discount(staleness)
         self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
