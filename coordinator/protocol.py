@@ -17,7 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from coordinator.intake import LEND_KEY, Intake
 
 if TYPE_CHECKING:
     from coordinator.ledger import Ledger
@@ -81,6 +84,7 @@ class MeteredProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.exchange = Exchange()
         self._ticks, self._received, self._has_head = 0, 0, False
+        self._due = 0  # of the body in hand, as announced
         self._watch: asyncio.TimerHandle | None = None
         super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
         self._start_watching()
@@ -104,18 +108,36 @@ class MeteredProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._has_head = False
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope[SCOPE_KEY] = self.exchange
+        scope[SCOPE_KEY], scope[LEND_KEY] = self.exchange, self._lend
 
     def on_headers_complete(self) -> None:
         self._has_head = True
         self._ticks, self._received = 0, 0
+        self._due = int(dict(self.headers).get(b"content-length", b"0"))  # the parser has seen to it that it is one
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self.exchange.up_body += len(body)
-        if not self.cycle.body:
-            self.cycle.body = b""  # type: ignore[assignment]  # takes the piece as it is; a bytearray copies it twice
+        self._due -= len(body)
         super().on_body(body)
+
+    def _lend(self) -> Intake:
+        """Give the connection away for the rest of the body in hand."""
+        intake = Intake(self, self._due)
+        self.transport.set_protocol(intake)
+        return intake
+
+    def came(self, count: int) -> None:
+        """Bytes of a body that the parser did not see."""
+        self.exchange.up += count
+        self.exchange.up_body += count
+        self._received += count
+
+    def take_back(self) -> None:
+        """The body is complete. The old parser waits for what went past it, so a new one takes its place."""
+        self.parser = HttpRequestParser(self)
+        self.transport.set_protocol(self)
+        self.on_message_complete()
 
     def on_message_complete(self) -> None:
         self._stop_watching()

@@ -44,7 +44,7 @@ class Uploads:
             )
 
     async def take(
-        self, owner: str, ref: Ref, start: int, expected: Layout | None, pieces: AsyncIterator[bytes]
+        self, owner: str, ref: Ref, start: int, expected: Layout | None, pieces: AsyncIterator[bytes | memoryview]
     ) -> None:
         """Receive the bytes from `start` on. Raises `InvalidPayload`, `Refused` (offset) or `StorageFailed`."""
         check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
@@ -128,7 +128,7 @@ class Uploads:
         return norm
 
 
-async def _look(check: wire.BodyCheck, piece: bytes) -> None:
+async def _look(check: wire.BodyCheck, piece: bytes | memoryview) -> None:
     """Check the next bytes; in a thread where a header may have to be parsed, so that nobody else waits for that."""
     if check.parses:
         await asyncio.to_thread(check.feed, piece)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import MutableMapping
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import select
-from starlette.requests import ClientDisconnect
 
 from coordinator import views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
 from coordinator.driver import Driver
+from coordinator.intake import pieces
 from coordinator.problems import errors
 from coordinator.tables import versions
 from coordinator.uploads import Uploads
-from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
+from shoal.core.errors import InvalidPayload, NotAllowed, Refused
 from shoal.core.message import Order, Ref
 from shoal.runtime.store import FileBodies, FileSource
 
@@ -112,14 +113,6 @@ async def _standing(driver: Driver, node: str) -> Order:
     return order
 
 
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    try:
-        async for piece in request.stream():
-            yield piece
-    except ClientDisconnect:
-        raise Unreachable("the connection broke during the upload", hint="go on from Upload-Offset") from None
-
-
 def _extent(request: Request) -> tuple[int, int]:
     """(start, total) that the request's headers announce."""
     length = int(request.headers.get("content-length", "0"))
@@ -153,7 +146,8 @@ async def upload(
         expected = driver.expected(order.kind)
         with driver.pinned(digest):
             try:
-                await driver.uploads.take(node, Ref(digest, total), start, expected, _pieces(request))
+                async with aclosing(pieces(request)) as body:
+                    await driver.uploads.take(node, Ref(digest, total), start, expected, body)
             except InvalidPayload as error:
                 coordinator.presence.doing[job, node].fail(error.message)
                 await driver.remark("refusal", f"{node}: {error.message}", node)
@@ -234,5 +228,6 @@ async def upload_model(
     if not coordinator.starts.has(digest):
         response.status_code = 201
         uploads = Uploads(coordinator.starts, coordinator.settings)
-        await uploads.take("operator", Ref(digest, total), start, None, _pieces(request))
+        async with aclosing(pieces(request)) as body:
+            await uploads.take("operator", Ref(digest, total), start, None, body)
     return views.Body(digest=digest, bytes=total)
