@@ -1,0 +1,197 @@
+"""Large bodies come past the HTTP parser, and HTTP goes on behind them as if they had not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from coordinator import intake
+from coordinator.intake import Intake
+from shoal.core.message import Ref
+from tests.coordinator.raw import answer, closed_after, connected, head
+from tests.coordinator.server import OPERATOR, Inside, inside, until
+from tests.runtime.servers import CERTIFICATE
+
+DATA = bytes(save({"w": np.random.default_rng(0).standard_normal(900_001, np.float32)}))
+"""Three blocks and a half."""
+
+DIGEST = hashlib.sha256(DATA).hexdigest()
+NEXT = head("GET", "/healthz", Connection="close")
+
+
+@pytest.fixture(params=["http", "https"])
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inside]:
+    tls = {"tls_cert": CERTIFICATE, "tls_key": CERTIFICATE} if request.param == "https" else {}
+    with inside(tmp_path / "data", **tls) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def dialled(running: Inside) -> Iterator[socket.socket]:
+    with connected(running.url) as raw:
+        if running.url.startswith("http:"):
+            yield raw
+            return
+        context = ssl.create_default_context(cafile=CERTIFICATE)
+        with context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped:
+            yield wrapped
+
+
+def put(data: bytes, digest: str = DIGEST, **headers: object) -> bytes:
+    """The head of an upload of an initial model."""
+    more = {"Authorization": f"Bearer {OPERATOR}", "Content_Length": len(data), **headers}
+    return head("PUT", f"/api/v1/bodies/{digest}", **more)
+
+
+def files(running: Inside) -> list[str]:
+    return [path.name for path in running.coordinator.starts.folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("step", [65_537, len(DATA)])
+def test_http_goes_on_behind_a_body(running: Inside, step: int) -> None:
+    """The next request stands in the same packets as the end of the body."""
+    stream = put(DATA) + DATA + NEXT
+    with dialled(running) as raw:
+        for start in range(0, len(stream), step):
+            raw.sendall(stream[start : start + step])
+        answers = answer(raw)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answers) == [b"201", b"200"]
+    assert running.coordinator.starts.check(Ref(DIGEST, len(DATA)))
+    assert files(running) == [DIGEST]
+
+
+def test_a_refused_body_is_heard_to_its_end(running: Inside) -> None:
+    wrong = (2**40).to_bytes(8, "little") + DATA[8:]
+    with dialled(running) as raw:
+        raw.sendall(put(wrong) + wrong + NEXT)
+        answers = answer(raw)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answers) == [b"422", b"200"]
+    assert b"payload.header" in answers
+    assert not files(running)
+
+
+def test_whoever_waits_for_a_continue_gets_one(running: Inside) -> None:
+    with dialled(running) as raw:
+        raw.sendall(put(DATA, Expect="100-continue"))
+        assert raw.recv(1 << 16).startswith(b"HTTP/1.1 100 ")
+        raw.sendall(DATA + NEXT)
+        assert answer(raw).startswith(b"HTTP/1.1 201 ")
+
+
+def test_all_that_came_before_a_break_is_kept(running: Inside) -> None:
+    came = 2_500_001
+    with dialled(running) as raw:
+        raw.sendall(put(DATA) + DATA[:came])
+        lines = running.server.server_state.connections
+        until("it to have come", lambda: any(cast("Any", one).exchange.up_body == came for one in list(lines)))
+    starts = running.coordinator.starts
+    until("it to be kept", lambda: starts.offset("operator", DIGEST) == came)
+    rest = f"bytes {came}-{len(DATA) - 1}/{len(DATA)}"
+    with dialled(running) as raw:
+        raw.sendall(put(DATA[came:], Content_Range=rest) + DATA[came:] + NEXT)
+        assert answer(raw).startswith(b"HTTP/1.1 201 ")
+    assert files(running) == [DIGEST]
+
+
+def test_a_body_that_stops_coming_is_not_waited_for(tmp_path: Path) -> None:
+    with (
+        inside(tmp_path / "data", body_grace_s=2, body_bytes_per_s_min=1_000_000) as running,
+        connected(running.url) as raw,
+    ):
+        raw.sendall(put(DATA) + DATA[:2_000_000])
+        assert closed_after(raw, DATA) < 20
+
+
+def test_what_comes_past_the_parser_counts_as_progress(tmp_path: Path) -> None:
+    with (
+        inside(tmp_path / "data", body_grace_s=1, body_bytes_per_s_min=50_000) as running,
+        connected(running.url) as raw,
+    ):
+        raw.sendall(put(DATA) + DATA[:1])
+        raw.sendall(DATA[1:3_000_000])  # a minute's worth
+        time.sleep(3)
+        raw.sendall(DATA[3_000_000:] + NEXT)
+        assert answer(raw).startswith(b"HTTP/1.1 201 ")
+
+
+@dataclass
+class Wire:
+    """What an intake is lent from: it remembers what it was told."""
+
+    paused: bool = False
+    came_in: int = 0
+    taken_back_at: list[int] = field(default_factory=list)
+
+    @property
+    def flow(self) -> Wire:
+        return self
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def came(self, count: int) -> None:
+        self.came_in += count
+
+    def take_back(self) -> None:
+        self.taken_back_at.append(self.came_in)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+
+async def received(data: bytes, cuts: list[int], wanted: int) -> tuple[bytes, Wire]:
+    """Send `data` in pieces of those sizes to somebody who drops the rest after so many blocks."""
+    wire, got = Wire(), b""
+    one = Intake(cast("Any", wire), len(data))
+
+    async def read() -> None:
+        nonlocal got
+        for _ in range(wanted):
+            block = await one.block()
+            await asyncio.sleep(0)  # the loop turns while the block is in use
+            got += block
+        one.drop()
+        wire.resume_reading()  # as when the answer has been sent
+
+    reader = asyncio.create_task(read())
+    place, turn = 0, 0
+    while place < len(data):
+        await asyncio.sleep(0)
+        if wire.paused:
+            continue
+        room = one.get_buffer(-1)
+        assert 0 < len(room) <= len(data) - place, "nothing beyond the body is read, and there is always room"
+        count = min(len(room), cuts[turn % len(cuts)])
+        room[:count] = data[place : place + count]
+        one.buffer_updated(count)
+        place, turn = place + count, turn + 1
+    await reader
+    return got, wire
+
+
+@given(st.binary(min_size=1, max_size=60), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 70))
+def test_blocks_are_the_body_however_it_is_cut(data: bytes, cuts: list[int], wanted: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intake, "BLOCK_BYTES", 7)
+        got, wire = asyncio.run(received(data, cuts, wanted))
+    assert data.startswith(got)
+    assert len(got) == len(data) if wanted > len(data) else len(got) >= min(7 * wanted, len(data))
+    assert wire.taken_back_at == [len(data)]
