@@ -8,7 +8,7 @@ own, which is handed on when it is full. Nothing is read beyond the body, so HTT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
 from fastapi import Request
@@ -16,7 +16,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from shoal.core.errors import Unreachable
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES, BLOCK_BYTES_MIN = 1 << 20, 64 << 10
+"""Large blocks cost the least (measured: 256 KiB take a tenth more processor time, 2 MiB leave the cache)."""
+
+BLOCKS_BYTES = 64 << 20
+"""What the blocks of all uploads may take together, but for the smallest."""
+
 LEND_KEY = "shoal.lend"
 """Where a request's scope has the function that lends its connection."""
 
@@ -41,12 +46,17 @@ class Lender(Protocol):
 class Intake(asyncio.BufferedProtocol):
     """Receives the `due` bytes that are missing of a body. What nobody waits for any more is received and dropped."""
 
-    def __init__(self, lender: Lender, due: int) -> None:
+    def __init__(self, lender: Lender, due: int, others: Iterable[Intake] = ()) -> None:
         self._lender, self._due = lender, due
-        self._block = memoryview(bytearray(min(due, BLOCK_BYTES)))
+        self._block = memoryview(bytearray(min(due, _room(others))))
         self._filled = 0
         self._unwanted = self._lost = False
         self._turned = asyncio.Event()  # the block is full, or nothing more will come
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it holds."""
+        return len(self._block)
 
     async def block(self) -> memoryview:
         """The next bytes, valid until the next are asked for; none after the last."""
@@ -96,6 +106,12 @@ class Intake(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._lender.resume_writing()
+
+
+def _room(others: Iterable[Intake]) -> int:
+    """The block of one more: the more of the common memory is taken, the smaller."""
+    left = BLOCKS_BYTES - sum(one.nbytes for one in others)
+    return min(BLOCK_BYTES, max(BLOCK_BYTES_MIN, left // 16))
 
 
 async def pieces(request: Request) -> AsyncGenerator[bytes | memoryview]:

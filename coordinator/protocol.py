@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -71,15 +72,16 @@ class _CountingTransport:
 
 
 class MeteredProtocol(HttpToolsProtocol):
-    """One connection. Subclasses carry the ledger and the settings (`bind`)."""
+    """One connection. Subclasses carry what all connections share (`bind`)."""
 
     ledger: Ledger
     settings: Settings
+    intakes: WeakSet[Intake]
 
     @classmethod
     def bind(cls, ledger: Ledger, settings: Settings) -> type[MeteredProtocol]:
         """The class that uvicorn is given."""
-        return type("BoundProtocol", (cls,), {"ledger": ledger, "settings": settings})
+        return type("BoundProtocol", (cls,), {"ledger": ledger, "settings": settings, "intakes": WeakSet()})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.exchange = Exchange()
@@ -123,7 +125,8 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def _lend(self) -> Intake:
         """Give the connection away for the rest of the body in hand."""
-        intake = Intake(self, self._due)
+        intake = Intake(self, self._due, self.intakes)
+        self.intakes.add(intake)
         self.transport.set_protocol(intake)
         return intake
 

@@ -191,7 +191,34 @@ async def received(data: bytes, cuts: list[int], wanted: int) -> tuple[bytes, Wi
 def test_blocks_are_the_body_however_it_is_cut(data: bytes, cuts: list[int], wanted: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intake, "BLOCK_BYTES", 7)
+        patch.setattr(intake, "BLOCK_BYTES_MIN", 7)
         got, wire = asyncio.run(received(data, cuts, wanted))
     assert data.startswith(got)
     assert len(got) == len(data) if wanted > len(data) else len(got) >= min(7 * wanted, len(data))
     assert wire.taken_back_at == [len(data)]
+
+
+def test_many_uploads_at_once_share_the_memory() -> None:
+    intakes: list[Intake] = []
+    for _ in range(1000):
+        intakes.append(Intake(cast("Any", Wire()), 10**9, intakes))
+    sizes = [one.nbytes for one in intakes]
+    assert sizes[:40] == [intake.BLOCK_BYTES] * 40
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == intake.BLOCK_BYTES_MIN
+    assert sum(sizes) <= intake.BLOCKS_BYTES + 1000 * intake.BLOCK_BYTES_MIN
+
+
+def test_the_memory_of_an_upload_is_given_back(tmp_path: Path) -> None:
+    with inside(tmp_path / "data") as running:
+        with connected(running.url) as raw:
+            raw.sendall(put(DATA) + DATA[:-1])
+            until("it to be lent", lambda: protocol_of(running).intakes)
+            raw.sendall(DATA[-1:] + NEXT)
+            assert answer(raw).startswith(b"HTTP/1.1 201 ")
+        until("it to be given back", lambda: not protocol_of(running).intakes)
+
+
+def protocol_of(running: Inside) -> Any:
+    """The class of the coordinator's connections."""
+    return running.server.config.http_protocol_class
