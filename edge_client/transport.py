@@ -57,9 +57,11 @@ class HttpTransport:
         except NotAllowed as error:
             raise _unless_revoked(error, with_hint) from error
 
+    def at_hand(self, job: str, ref: Ref) -> Slots | None:
+        of, payload = self._inline.get(job, (None, b""))
+        return wire.open_payload(payload) if of == ref else None
+
     def body(self, job: str, ref: Ref, cancelled: Wanted) -> Slots:
-        if job in self._inline and self._inline[job][0] == ref:
-            return wire.open_payload(self._inline[job][1])
         bodies = self.bodies(job)
         for damaged in range(1, DAMAGED_MAX + 1):
             if bodies.size(ref.digest) == ref.nbytes:

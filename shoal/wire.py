@@ -22,7 +22,7 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -352,7 +352,7 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64."""
+    """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64, messages objects."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -361,12 +361,14 @@ def plain(value: Any) -> Any:
         return b64encode(value).decode()
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value
 
 
 def to_json(event: Event) -> dict[str, Any]:
     """An event or message as JSON values, with its type."""
-    return {"type": type(event).__name__.lower(), **plain(asdict(event))}
+    return {"type": type(event).__name__.lower(), **plain(event)}
 
 
 def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> Any:

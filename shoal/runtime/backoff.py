@@ -60,10 +60,19 @@ def hook(backoff: Backoff) -> Callable[[Exception], bool | float]:
 
 
 async def patiently(backoff: Backoff, call: Callable[[], T]) -> T:
-    """Make a blocking call in a thread until it succeeds, or fails for good."""
+    """Make a blocking call in a thread until it succeeds, or fails for good.
+
+    stamina's loop begins with the first failure: most calls succeed at once, and it costs more than they do.
+    """
+    try:
+        return await in_thread(call)
+    except Exception as error:  # noqa: BLE001 - what to do about it is decided below
+        failure = error
     give_up_s = backoff.give_up_s or None
     async for attempt in stamina.retry_context(on=hook(backoff), attempts=None, timeout=give_up_s):
         with attempt:
+            if attempt.num == 1:
+                raise failure
             return await in_thread(call)
     raise AssertionError("stamina raises the last error or lets a try succeed")
 

@@ -2,7 +2,8 @@
 
 Synchronous, for threads: streaming a large body costs half as much here as in any asynchronous client. What arrives is
 read piece by piece up to a limit; nothing is ever fetched whole and unbounded, no redirect is followed, no compressed
-answer is accepted. A `Link` may be used by several threads at once.
+answer is accepted, no cookie kept. A `Link` may be used by several threads at once. It is httpx's transport that it
+uses, not its client, whose cookies, redirects and merging of addresses cost as much as a small request does.
 
 What the other side says becomes an error of the tree:
 
@@ -25,6 +26,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Self
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -41,6 +43,12 @@ WRITE_S = 60.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PROBLEM_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 32
+
+_HEADERS = {
+    "User-Agent": f"shoal/{__version__}",
+    "Accept-Encoding": "identity",
+    PROTOCOL_HEADER: str(wire.PROTOCOLS[-1]),
+}
 
 Params = Mapping[str, Any] | list[tuple[str, str]]
 
@@ -99,13 +107,11 @@ class Link:
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._checked = self._closed = False
-        self._client = httpx.Client(
+        self._timeout = httpx.Timeout(read_s, connect=CONNECT_S, write=WRITE_S).as_dict()
+        self._transport = httpx.HTTPTransport(
             verify=self._trust(ca_file),
-            timeout=httpx.Timeout(read_s, connect=CONNECT_S, write=WRITE_S),
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
-            # A proxy of the environment is for the outside; nothing on this machine is reached through one.
-            trust_env=not addresses.is_loopback(self.address),
-            headers={"User-Agent": f"shoal/{__version__}", "Accept-Encoding": "identity"},
+            proxy=_proxy(self.address),
         )
 
     def _trust(self, ca_file: Path | None) -> ssl.SSLContext | bool:
@@ -127,7 +133,7 @@ class Link:
 
     def close(self) -> None:
         """End the connections that are idle."""
-        self._client.close()
+        self._transport.close()
 
     def abort(self) -> None:
         """Break off every request that is under way, from any thread; the link is of no use afterwards."""
@@ -163,19 +169,18 @@ class Link:
         `own`: only an answer with the protocol's header counts; without it a proxy spoke, or something else.
         """
         self._admit()
-        request = self._client.build_request(
+        timeout = self._timeout if read_s is None else {**self._timeout, "read": read_s}
+        request = httpx.Request(
             method,
             f"{self.address.url}{path}",
             params=params,  # type: ignore[arg-type]  # httpx's own type leaves out what it takes
             content=content,
-            headers={PROTOCOL_HEADER: str(wire.PROTOCOLS[-1]), **self._authorization(), **(headers or {})},
-            extensions={"trace": self._trace},
+            headers={**_HEADERS, **self._authorization(), **(headers or {})},
+            extensions={"trace": self._trace, "timeout": timeout},
         )
-        if read_s is not None:
-            request.extensions["timeout"] = {**request.extensions["timeout"], "read": read_s}
         self.traffic.count(1, len(content) if isinstance(content, bytes) else 0)
         with self._translated():
-            response = self._client.send(request, stream=True)
+            response = self._transport.handle_request(request)
             try:
                 if own and PROTOCOL_HEADER not in response.headers:
                     raise self.foreign()
@@ -304,6 +309,15 @@ class Answer:
         for piece in self._response.iter_raw():
             self._link.traffic.count(down=len(piece))
             yield piece
+
+
+def _proxy(address: addresses.Address) -> str | None:
+    """The proxy that the environment names for an address. Nothing on this machine is reached through one."""
+    if addresses.is_loopback(address) or proxy_bypass(address.host):
+        return None
+    known = getproxies()
+    named = known.get(address.scheme) or known.get("all")
+    return named if named is None or "://" in named else f"http://{named}"
 
 
 def _pause_s(said: str) -> float:

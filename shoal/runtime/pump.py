@@ -65,15 +65,19 @@ Wanted = Callable[[], bool]
 
 
 class Transport(Protocol):
-    """The way to a hub, for all jobs of a node. Every call blocks, may be made from any thread, and raises the tree's
-    errors; one that carries `retry_after_s`, and every `Unreachable`, means: try again."""
+    """The way to a hub, for all jobs of a node. Every call but `at_hand` blocks. It may be made from any thread, and
+    raises the tree's errors; one that carries `retry_after_s`, and every `Unreachable`, means: try again."""
 
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         """What stands, with its job, when it differs from what is held; None when nothing came in time."""
         ...
 
+    def at_hand(self, job: str, ref: Ref) -> Slots | None:
+        """The body of an order that brought it along; None when it must be fetched."""
+        ...
+
     def body(self, job: str, ref: Ref, cancelled: Wanted) -> Slots:
-        """The body of an order."""
+        """Fetch the body of an order."""
         ...
 
     def report(self, job: str, said: Report, body: ByteSource | None, cancelled: Wanted) -> Ack:
@@ -408,7 +412,11 @@ class Pump:
     async def _fetch(self, ref: Ref | None, watch: Watch) -> Slots:
         if ref is None:
             return {}
-        return await patiently(self.ports.backoff, partial(self.ports.transport.body, self.job, ref, watch.cancelled))
+        transport = self.ports.transport
+        slots = transport.at_hand(self.job, ref)
+        if slots is None:
+            slots = await patiently(self.ports.backoff, partial(transport.body, self.job, ref, watch.cancelled))
+        return slots
 
     async def _pieces(self, hand: Hand, watch: Watch) -> Result:
         """One piece after the other, each in its turn in the lane, until there is a result."""

@@ -1,20 +1,25 @@
 """Blocking calls beside the event loop, in daemon threads: one that hangs never keeps the process from ending.
 
-`in_thread` gives each call a thread of its own (links, small files). A `Lane` is one thread that lives on and makes its
-calls one after the other (training), so that what libraries keep per thread, such as OpenMP's pools, is made once.
+`in_thread` gives each call a thread to itself (links, small files): one that has made its call and waits for another,
+or else a new one, so that no call ever waits for its turn. A `Lane` is one thread that lives on and makes its calls one
+after the other (training), so that what libraries keep per thread, such as OpenMP's pools, is made once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
+
+IDLE_S = 10.0
+"""Seconds that a thread waits for another call before it ends."""
 
 
 class _Call:
@@ -49,11 +54,35 @@ class _Call:
             self.future.set_exception(error)
 
 
+_idle: list[SimpleQueue[_Call]] = []
+"""By its mailbox, each thread that waits for a call. Whoever takes one out sends it one. (Both ends are atomic.)"""
+os.register_at_fork(after_in_child=_idle.clear)  # threads do not come along
+
+
 async def in_thread(call: Callable[[], T]) -> T:
-    """Make a blocking call in a thread of its own and await it. Cancelling stops the waiting, not the call."""
+    """Make a blocking call in a thread that does nothing else meanwhile, and await it. Cancelling stops the waiting,
+    not the call."""
     made = _Call(call)
-    threading.Thread(target=made.run, name="shoal-call", daemon=True).start()
+    try:
+        mailbox = _idle.pop()
+    except IndexError:
+        mailbox = SimpleQueue()
+        threading.Thread(target=_make_calls, args=(mailbox,), name="shoal-call", daemon=True).start()
+    mailbox.put(made)
     return await made.future  # type: ignore[return-value]  # the future is typed for any call
+
+
+def _make_calls(mailbox: SimpleQueue[_Call]) -> None:
+    """A thread's life: make the calls that come, until none has come for a while."""
+    while True:
+        try:
+            mailbox.get(timeout=IDLE_S).run()
+        except Empty:
+            with contextlib.suppress(ValueError):  # somebody has just taken it out: a call is coming
+                _idle.remove(mailbox)
+                return
+        else:
+            _idle.append(mailbox)
 
 
 class Lane:

@@ -256,7 +256,9 @@ def test_a_small_body_comes_with_its_order(transport: HttpTransport, link: Scrip
     order = Order((1, 1), "a", "train", 0, 1, ref)
     link.then["work"] = [wire.Frame("j", order, payload), None]
     assert transport.poll({}) == ("j", order)
-    assert transport.body("j", ref, never) == {"step": 4.0}
+    assert transport.at_hand("j", ref) == {"step": 4.0}
+    assert transport.at_hand("j", REF) is None
+    assert transport.at_hand("k", ref) is None
     assert transport.poll({}) is None
     assert link.calls == ["work", "work"]
 

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -340,10 +340,49 @@ def test_plain_http_to_a_public_address(monkeypatch: pytest.MonkeyPatch) -> None
         assert link.warning == "insecure: True"
 
 
-def test_a_proxy_of_the_environment_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{closed_port()}")
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port()}")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes the environment name a proxy for plain http, and nothing else."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return lambda address: monkeypatch.setenv("http_proxy", address)
+
+
+@pytest.mark.parametrize("form", ["http://{}", "{}"])
+def test_a_proxy_of_the_environment_is_asked(proxied: Callable[[str], None], form: str) -> None:
+    asked: list[str] = []
+
+    def answer(one: Asked) -> Said:
+        asked.append(one.path)
+        return Said(body=b"1")
+
+    with answering(answer) as url:
+        proxied(form.format(url.removeprefix("http://")))
+        with Link("http://coordinator.example:8080", check=lambda address, insecure: "") as link:
+            assert link.json("GET", "/x") == 1
+    assert asked == ["http://coordinator.example:8080/x"]
+
+
+def test_a_host_that_the_environment_exempts(proxied: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "elsewhere.example,.invalid")
+    asked: list[str] = []
+
+    def answer(one: Asked) -> Said:
+        asked.append(one.path)
+        return Said(body=b"1")
+
+    with answering(answer) as url:
+        proxied(url)
+        with (
+            Link("http://shoal.invalid", check=lambda address, insecure: "") as link,
+            pytest.raises(Unreachable),
+        ):
+            link.json("GET", "/x")
+    assert asked == []
+
+
+def test_a_proxy_of_the_environment_is_not_for_this_machine(proxied: Callable[[str], None]) -> None:
+    proxied(f"http://127.0.0.1:{closed_port()}")
     with answering(lambda asked: Said(body=b"1")) as url, Link(url) as link:
         assert link.json("GET", "/x") == 1

@@ -42,6 +42,11 @@ class World:
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         raise AssertionError("the pump doesn't poll")
 
+    def at_hand(self, job: str, ref: Ref) -> Slots | None:
+        return self.brought
+
+    brought: Slots | None = None
+
     def body(self, job: str, ref: Ref, cancelled: Callable[[], bool]) -> Slots:
         return self._say("body", f"fetch {ref.digest[0]}", {"step": 1.0})
 
@@ -133,6 +138,16 @@ def test_an_order_from_its_coming_to_its_acknowledgement() -> None:
         assert pump.held is None
 
     assert pumped(scenario).log == ["fetch a", "begin 1", "end 1", "keep 1", "report 1", "keep None"]
+
+
+def test_a_body_that_came_with_its_order_is_not_fetched() -> None:
+    async def scenario(world: World, pump: Pump) -> None:
+        await pump.take(order(1))
+        await until(logged(world, "keep None"))
+
+    world = World()
+    world.brought = {"step": 1.0}
+    assert pumped(scenario, world).log == ["begin 1", "end 1", "keep 1", "report 1", "keep None"]
 
 
 def test_private_memory_is_committed_before_the_report_is_forgotten() -> None:

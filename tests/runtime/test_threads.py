@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 import threading
@@ -57,6 +58,43 @@ def test_the_loop_goes_on_meanwhile() -> None:
         return ticks
 
     assert asyncio.run(asyncio.wait_for(main(), 10.0)) == 2
+
+
+def test_calls_one_after_the_other_share_threads() -> None:
+    async def main() -> set[threading.Thread]:
+        return {await in_thread(threading.current_thread) for _ in range(200)}
+
+    assert len(asyncio.run(main())) < 100  # not one: a thread is free a moment after its last call was answered
+
+
+def test_a_thread_that_is_not_needed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.runtime.threads.IDLE_S", 0.01)
+
+    async def main() -> None:
+        for _ in range(20):
+            thread = await in_thread(threading.current_thread)
+            await asyncio.sleep(random.uniform(0.0, 0.02))  # a call may come just when its thread gives up
+        while thread.is_alive():  # noqa: ASYNC110 - threads set no event
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    code = (
+        "import asyncio, os, sys, time\n"
+        "from shoal.runtime import threads\n"
+        "async def main():\n"
+        "    return await asyncio.wait_for(threads.in_thread(os.getpid), 30)\n"
+        "asyncio.run(main())\n"
+        "while not threads._idle:\n"
+        "    time.sleep(0.001)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(asyncio.run(main()) != os.getpid())\n"
+        "sys.exit(os.waitpid(child, 0)[1] != 0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
 
 
 def test_a_lane_makes_one_call_at_a_time_in_one_thread() -> None:
