@@ -25,6 +25,7 @@ from shoal.core.machine import Result
 from shoal.core.message import Metrics, Order, Ref, Report, Status
 from shoal.core.piecework import Piecework
 from shoal.core.tree import Slots
+from shoal.heads import check
 from shoal.learn.blame import blamed
 from shoal.runtime.pump import Watch, shown
 from shoal.runtime.store import CrashPoint, no_crash
@@ -116,7 +117,7 @@ class InHand:
         """Say here what the coordinator would refuse: an unknown kind of metric, a weight that is none."""
         report = Report("self", order.id, order.version, result.weight, result.body, result.metrics)
         try:
-            wire.decode(wire.encode_head(self.trainer.job, report))
+            check(report)
         except InvalidPayload as error:
             raise LearnerFailed(f"its report cannot be sent: {error.message}", code=error.code) from error
         return result

@@ -397,7 +397,7 @@ class Pump:
         try:
             slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
             begin = partial(self.ports.begin, order, slots, base, work.memory, watch)
-            done = Done(order.id, await self._pieces(await self.ports.lane.run(begin), watch))
+            done = Done(order.id, await self._pieces(begin, watch))
         except (Cancelled, asyncio.CancelledError):
             return
         except NotAllowed:
@@ -418,17 +418,22 @@ class Pump:
             slots = await patiently(self.ports.backoff, partial(transport.body, self.job, ref, watch.cancelled))
         return slots
 
-    async def _pieces(self, hand: Hand, watch: Watch) -> Result:
+    async def _pieces(self, begin: Callable[[], Hand], watch: Watch) -> Result:
         """One piece after the other, each in its turn in the lane, until there is a result."""
-        while True:
-            made = await self.ports.lane.run(partial(hand.piece, self._order_of(watch)))
-            if isinstance(made, Result):
-                return made
+        hand, made = await self.ports.lane.run(partial(self._first, begin, watch))
+        while not isinstance(made, Result):
             if made is not None:
                 self._put(Progress(made))
             while not hand.may_go_on(self._order_of(watch)):
                 watch.amended.clear()
                 await watch.amended.wait()
+            made = await self.ports.lane.run(partial(hand.piece, self._order_of(watch)))
+        return made
+
+    def _first(self, begin: Callable[[], Hand], watch: Watch) -> tuple[Hand, Result | Status | None]:
+        """In the lane: begin the order, and do its first piece in the same turn."""
+        hand = begin()
+        return hand, hand.piece(self._order_of(watch))
 
     def _order_of(self, watch: Watch) -> Order:
         """The order that is being worked on, as it reads now."""
