@@ -52,6 +52,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         responses=problems.EVERYWHERE,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # each request would look for it; see /metrics
     )
     app.state.coordinator = coordinator
     problems.install(app)

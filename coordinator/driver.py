@@ -92,6 +92,7 @@ class Driver:
         self.restoring = True
         self.ended = False  # as the hub said when it rested last
         self._expected: Layout | None = None  # of updates: fixed from version 0 on
+        self._along: tuple[Ref | None, bytes] = None, b""  # the body that went along with the last order
         self.trouble = ""
         self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
 
@@ -183,6 +184,12 @@ class Driver:
         """The order that stands for a node."""
         member = self.hub.roster.get(node)
         return member.order if member is not None else None
+
+    def along(self, ref: Ref) -> bytes:
+        """A small body that goes along with an order; read once, since all nodes get the same."""
+        if self._along[0] != ref:
+            self._along = ref, self.bodies.open(ref)[:]
+        return self._along[1]
 
     def discard(self, digest: str) -> None:
         """Remove a body that has just come and was refused, unless something else needs the same."""

@@ -55,17 +55,34 @@ class Exchange:
 
 
 class _CountingTransport:
-    """A transport that tells the protocol what is written; everything else goes to the real one."""
+    """A transport that tells the protocol what is written, and sends the head of an answer together with what follows
+    it at once: one call of the kernel, and one packet to wake up for. Everything else goes to the real transport."""
 
     def __init__(self, transport: asyncio.Transport, protocol: MeteredProtocol) -> None:
         self._transport, self._protocol = transport, protocol
+        self._head = b""
 
     def write(self, data: Any) -> None:
-        self._protocol.wrote(len(data))
-        self._transport.write(data)
+        if self._protocol.wrote(len(data)):
+            self._head += data
+            self._protocol.loop.call_soon(self._flush)  # in case that nothing follows, or not yet
+        elif self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(data)
 
     def writelines(self, pieces: Any) -> None:
         self.write(b"".join(pieces))
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -150,11 +167,13 @@ class MeteredProtocol(HttpToolsProtocol):
         self._settle()
         super().on_response_complete()
 
-    def wrote(self, count: int) -> None:
-        """The transport has taken `count` bytes. The first write of a response is its head."""
-        if self.exchange.down == 0:
+    def wrote(self, count: int) -> bool:
+        """The transport has taken `count` bytes. The first write of a response is its head: whether this was one."""
+        is_head = self.exchange.down == 0
+        if is_head:
             self.exchange.down_head = count
         self.exchange.down += count
+        return is_head
 
     def _settle(self) -> None:
         """Book the exchange, and begin the next one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -105,6 +106,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Errors of the start are raised from `serve`, in our own words."""
         await self.coordinator.start()
+        gc.freeze()  # what was made until here stays to the end: no need to look at it at each collection
         await super().startup(sockets)
         for sock in sockets or ():
             self._listens(sock.getsockname()[1])

@@ -135,7 +135,7 @@ async def _order(request: Request, coordinator: Coordinator, driver: Driver, ord
     coordinator.presence.doing[driver.name, order.node].begin(order.id)
     payload = b""
     if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX and not known:
-        payload = driver.bodies.open(order.body)[:]  # small, and just written: no thread is worth it
+        payload = driver.along(order.body)  # small, and just written: no thread is worth it
     crashpoint("order.answer")
     return _frame(driver.name, order, payload)
 

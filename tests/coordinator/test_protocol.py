@@ -1,0 +1,125 @@
+"""What a connection writes, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from coordinator.ledger import Ledger
+from coordinator.protocol import MeteredProtocol
+from coordinator.settings import Settings
+
+BODY = b"x" * 1000
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class Wire(asyncio.Transport):
+    """The other end: what one call wrote is one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed
+        self.pieces.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def resume_reading(self) -> None:
+        pass
+
+    pause_reading = resume_reading
+
+
+def connected(app: App, ledger: Ledger) -> tuple[MeteredProtocol, Wire]:
+    """A connection that an application serves."""
+    protocols = MeteredProtocol.bind(ledger, Settings())
+    config = uvicorn.Config(app, http=protocols, lifespan="off", log_config=None, proxy_headers=False)
+    config.load()
+    protocol, wire = protocols(config, ServerState(), {}), Wire()
+    protocol.connection_made(wire)
+    return protocol, wire
+
+
+def answering(*bodies: bytes, between: asyncio.Event | None = None) -> App:
+    """An application whose answers have these pieces; it waits before the first of them if it is told to."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        length = str(sum(map(len, bodies))).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        if between is not None:
+            await between.wait()
+        for place, body in enumerate(bodies, start=1):
+            await send({"type": "http.response.body", "body": body, "more_body": place < len(bodies)})
+
+    return app
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30.0):
+        while not condition():  # noqa: ASYNC110 - a protocol sets no event
+            await asyncio.sleep(0)
+
+
+def asked(method: str, **headers: str) -> bytes:
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([f"{method} / HTTP/1.1", "Host: test", *lines, "", ""]).encode()
+
+
+def test_an_answers_head_goes_with_its_body() -> None:
+    async def main() -> None:
+        ledger = Ledger()
+        protocol, wire = connected(answering(BODY, BODY), ledger)
+        for _ in range(2):
+            wire.pieces.clear()
+            protocol.data_received(asked("GET"))
+            await until(lambda: len(wire.pieces) == 2)
+            head, _, rest = wire.pieces[0].partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert [rest, wire.pieces[1]] == [BODY, BODY]
+        assert ledger.totals["", "down"] == 2 * sum(map(len, wire.pieces))
+        protocol.connection_lost(None)
+
+    asyncio.run(main())
+
+
+def test_a_head_does_not_wait_for_a_body_that_takes_its_time() -> None:
+    async def main() -> None:
+        between = asyncio.Event()
+        protocol, wire = connected(answering(BODY, between=between), Ledger())
+        protocol.data_received(asked("GET"))
+        await until(lambda: bool(wire.pieces))
+        assert wire.pieces[0].endswith(b"\r\n\r\n")
+        between.set()
+        await until(lambda: wire.pieces[1:] == [BODY])
+        protocol.connection_lost(None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("after", ["keep-alive", "close"])
+def test_a_head_without_a_body_is_sent(after: str) -> None:
+    async def main() -> None:
+        ledger = Ledger()
+        protocol, wire = connected(answering(BODY), ledger)
+        protocol.data_received(asked("HEAD", connection=after))
+        await until(lambda: len(wire.pieces) == 1 and wire.closed == (after == "close"))
+        assert wire.pieces[0].endswith(b"\r\n\r\n")
+        assert ledger.totals["", "down"] == len(wire.pieces[0])
+        protocol.connection_lost(None)
+
+    asyncio.run(main())
