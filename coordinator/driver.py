@@ -262,7 +262,8 @@ class Driver:
             return
         self._seq += len(batch)
         self._note_needs(entries)
-        self.trouble = ""
+        if not self.behind:  # else it is not over until that is written too
+            self.trouble = ""
         crashpoint("driver.journaled")
         self._resting.clear()
         try:
@@ -333,6 +334,7 @@ class Driver:
             return
         crashpoint("driver.projected")
         self._unprojected.clear()
+        self.trouble = ""
         durable = max((one.entry.seq for one in mine if one.state is not None), default=0)
         self._needed = {seq: digest for seq, digest in self._needed.items() if seq > durable}
         states = [one.state for one in mine if one.state is not None]

@@ -5,7 +5,7 @@
               hand what comes to the job's pump
     leave     end the poll, let answers through, hand orders back
 
-Training is done by one thread, one order at a time over all jobs; every request has a thread of its own. What ends the
+Training is done by one thread, one order at a time over all jobs; every request has a thread to itself. What ends the
 client by itself: its credential was revoked (`NotAllowed`), the coordinator refuses its polls (`Refused`), the jobs
 that it was named have all ended.
 """

@@ -16,7 +16,7 @@ from shoal.core.message import Ack, Fail, Idle, Message, Order, OrderId, Ref, Re
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
 from shoal.runtime.backoff import Backoff
-from shoal.runtime.pump import ERROR_CHARACTERS_MAX, Held, Ports, Pump, Watch, one_line
+from shoal.runtime.pump import Held, Ports, Pump, Watch
 from shoal.runtime.threads import Lane
 from tests.runtime.hands import BODY, MEMORY, begins, order
 
@@ -26,6 +26,7 @@ class World:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.brought: Slots | None = None  # the body that comes with an order
         self.answers: dict[str, list[Any]] = {}  # what the next calls raise or return, by name
         self.gate = threading.Event()
         self.gate.set()
@@ -44,8 +45,6 @@ class World:
 
     def at_hand(self, job: str, ref: Ref) -> Slots | None:
         return self.brought
-
-    brought: Slots | None = None
 
     def body(self, job: str, ref: Ref, cancelled: Callable[[], bool]) -> Slots:
         return self._say("body", f"fetch {ref.digest[0]}", {"step": 1.0})
@@ -129,7 +128,11 @@ def logged(world: World, *notes: str) -> Callable[[], bool]:
     return lambda: all(note in world.log for note in notes)
 
 
-def test_an_order_from_its_coming_to_its_acknowledgement() -> None:
+@pytest.mark.parametrize("brought", [None, {"step": 1.0}], ids=["fetched", "brought along"])
+def test_an_order_from_its_coming_to_its_acknowledgement(brought: Slots | None) -> None:
+    world = World()
+    world.brought = brought
+
     async def scenario(world: World, pump: Pump) -> None:
         assert pump.held is None
         assert await pump.take(order(1)) is True
@@ -137,17 +140,8 @@ def test_an_order_from_its_coming_to_its_acknowledgement() -> None:
         await until(logged(world, "keep None"))
         assert pump.held is None
 
-    assert pumped(scenario).log == ["fetch a", "begin 1", "end 1", "keep 1", "report 1", "keep None"]
-
-
-def test_a_body_that_came_with_its_order_is_not_fetched() -> None:
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
-        await until(logged(world, "keep None"))
-
-    world = World()
-    world.brought = {"step": 1.0}
-    assert pumped(scenario, world).log == ["begin 1", "end 1", "keep 1", "report 1", "keep None"]
+    fetched = [] if brought else ["fetch a"]
+    assert pumped(scenario, world).log == [*fetched, "begin 1", "end 1", "keep 1", "report 1", "keep None"]
 
 
 def test_private_memory_is_committed_before_the_report_is_forgotten() -> None:
@@ -504,10 +498,3 @@ def test_two_jobs_share_one_lane() -> None:
 
     asyncio.run(asyncio.wait_for(main(), 20.0))
     assert most == [1]
-
-
-@pytest.mark.parametrize("text", ["", "x" * 5000, "a\x00b\x1b[31m\r\n\tc", "\u202egone"])
-def test_errors_fit_into_one_line(text: str) -> None:
-    line = one_line(RuntimeError(text))
-    assert line.isprintable()
-    assert 0 < len(line) <= ERROR_CHARACTERS_MAX
