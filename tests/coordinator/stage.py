@@ -92,6 +92,10 @@ class Stage:
         head, data = self.frame(values, node, **changes)
         return self.send(node, "POST", f"/jobs/{self.job}/reports", content=head + data)
 
+    def dismiss(self, node: str) -> None:
+        """Have a node leave, so that the next rounds are those of the others."""
+        assert self.send(node, "POST", "/leave").status_code == 204
+
     def send(self, node: str, method: str, path: str, **more: Any) -> httpx.Response:
         """A request of that node's: any answer will do."""
         client = next(one for one in self.nodes if one.node == node).client

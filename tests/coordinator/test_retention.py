@@ -124,6 +124,7 @@ def test_an_update_that_is_a_model(coordinator: Inside) -> None:
 def test_a_refused_report_takes_no_model_with_it(coordinator: Inside) -> None:
     """Naming an older model as an update and being refused must not delete it."""
     stage = set_up(coordinator)
+    stage.dismiss("n2")
     for name in ("n0", "n1"):
         assert stage.report(node=name).status_code == 200
     until("the version", lambda: len(models(coordinator, "main")) == 2)
@@ -149,6 +150,7 @@ def test_jobs_do_not_share_their_fate(coordinator: Inside, swarm: Swarm) -> None
 def test_what_was_uploaded_stays_until_its_report_comes(coordinator: Inside) -> None:
     """The body of the next round's report is the one that is being cleared away after the last round."""
     stage = set_up(coordinator, size=66_000)
+    stage.dismiss("n2")
     data = bytes(save({"w": np.zeros(66_000, np.float32)}))
     digest = hashlib.sha256(data).hexdigest()
     for _ in range(3):
