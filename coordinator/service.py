@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -279,17 +279,20 @@ class Coordinator:
                 await self.retention.after(driver, closed)
             waiting = driver.behind or self.evaluator.busy(record.spec.name)
             if driver.ended and record.ended_at is None and not waiting:
-                await self._conclude(record, driver)
+                try:
+                    await self._conclude(record, driver)
+                except StorageFailed as error:
+                    log.error("end of job not written; trying again", job=driver.name, error=repr(error))
 
     async def _conclude(self, record: Record, driver: Driver) -> None:
-        """A job has ended: keep the last view of it."""
-        record.ended_at = time.time()
-        job = await describe.job(self, record)
+        """A job has ended: keep the last view of it. Nobody is told of the end before it is on the disk."""
+        ended_at = time.time()
+        job = await describe.job(self, replace(record, ended_at=ended_at))
         people = describe.job_nodes(self, driver)
-        record.summary = {"job": job.model_dump(mode="json"), "nodes": [n.model_dump(mode="json") for n in people]}
-        row = update(jobs).where(jobs.c.name == driver.name)
-        row = row.values(ended_at=record.ended_at, summary=record.summary)
+        summary = {"job": job.model_dump(mode="json"), "nodes": [n.model_dump(mode="json") for n in people]}
+        row = update(jobs).where(jobs.c.name == driver.name).values(ended_at=ended_at, summary=summary)
         await self.database.write(lambda c: c.execute(row))
+        record.ended_at, record.summary = ended_at, summary
         self.broadcast.tell(Item("job", driver.name, {}))
 
     async def _evaluated(self, job: str, number: int, metrics: dict[str, Any]) -> None:

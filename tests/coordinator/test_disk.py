@@ -194,10 +194,39 @@ def test_the_end_of_a_job_waits_until_it_is_written_down(tmp_path: Path, monkeyp
         assert running.job("main")["ended_at"] is None
         assert running.request("GET", "/readyz").status_code == 503
         full[0] = False
-        until("the job to have ended", lambda: running.job("main")["ended_at"], 10)
+        until("the job to have ended", lambda: running.job("main")["ended_at"])
         assert running.request("GET", "/readyz").status_code == 200
         assert [version["number"] for version in running.get("/jobs/main/versions")["versions"]] == [0, 1]
         stage.close()
+
+
+def test_nobody_is_told_of_an_end_that_could_not_be_written(tmp_path: Path) -> None:
+    """Whatever else is written, the row that says when the job ended finds the disk full: it is tried again."""
+    refused, full = [0], [True]
+    with inside(tmp_path / "data", lease_s=3600) as running:
+        stage = set_up(running)
+        write = running.coordinator.database.write
+
+        def unwilling(work: Callable[[Any], Any]) -> Any:
+            def then_full(connection: Any) -> Any:
+                result = work(connection)
+                if full[0] and connection.execute(text("SELECT ended_at FROM jobs")).scalar() is not None:
+                    refused[0] += 1
+                    raise StorageFailed("full", code="storage.full")
+                return result
+
+            return write(then_full)
+
+        running.coordinator.database.write = unwilling  # type: ignore[method-assign]
+        assert running.post("/jobs/main/stop", {"when": "now"})["state"] == "stopped"
+        until("the end to be tried again", lambda: refused[0] >= 2)
+        assert running.job("main")["ended_at"] is None
+        full[0] = False
+        until("the job to have ended", lambda: running.job("main")["ended_at"])
+        told = running.job("main")
+        stage.close()
+    with inside(tmp_path / "data") as running:
+        assert running.job("main") == told
 
 
 @contextlib.contextmanager
