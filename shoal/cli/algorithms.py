@@ -33,7 +33,7 @@ def algorithms(
         )
     shown: list[RenderableType] = []
     for one in found:
-        rows = table("field", "type", "default", "meaning", right=["default"])
+        rows = table("field", "type", "default", "meaning", right=["default"], prose=("type", "meaning"))
         for field in one["fields"]:
             rows.add_row(field["name"], field["type"], str(field["default"]), field["about"])
         shown += [f"\n[bold]{one['kind']} {one['name']}[/]  {one['title']}\n[dim]{one['about']}[/]", rows]

@@ -117,7 +117,7 @@ def comparison_table(comparison: Comparison) -> Table:
     shown = percent if comparison.metric.endswith("accuracy") else number
     goal = shown(comparison.target)
     columns = ("final", "best", "syncs", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
-    rows = table("run", "protocol", *columns, right=columns)
+    rows = table("run", "protocol", *columns, right=columns, turns=True)
     for row in comparison.rows:
         rows.add_row(
             row.run,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.cli.options import hand_down
 from shoal.cli.output import out
 from shoal.cli.text import safe, table
 
@@ -19,17 +20,19 @@ app = typer.Typer(help="Settings: show.")
 _SECRET = ("token", "password", "secret")
 
 
+Origins = Annotated[bool, typer.Option("--origin", help="say of each value where it comes from")]
+
+
 @app.callback(invoke_without_command=True)
-def config(context: typer.Context) -> None:
+def config(context: typer.Context, origin: Origins = False) -> None:
     """Settings: show. Alone: show."""
+    hand_down(context, origin=origin)
     if context.invoked_subcommand is None:
-        show()
+        show(origin)
 
 
 @app.command("show")
-def show(
-    origin: Annotated[bool, typer.Option("--origin", help="say of each value where it comes from")] = False,
-) -> None:
+def show(origin: Origins = False) -> None:
     """Show every setting.
 
     Values come from options, SHOAL_SECTION__KEY in the environment, one TOML file, and defaults, in this order.
@@ -39,7 +42,7 @@ def show(
     found = every_setting()
     path = config_file(out.flags.config)
     columns = ("setting", "value", *(["from"] if origin else []))
-    rows = table(*columns)
+    rows = table(*columns, prose=("value", "from"))
     for one in found:
         rows.add_row(f"{one.section}.{one.key}", shown(one), *([safe(one.source)] if origin else []))
     settings = [

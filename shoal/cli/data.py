@@ -28,7 +28,7 @@ def list_data() -> None:
 
     cache = cache_folder()
     found = []
-    rows = table("name", "what", "licence", "size", "here", right=["size"])
+    rows = table("name", "what", "licence", "size", "here", right=["size"], prose=["what", "here"])
     for name, one in DATA_SETS.items():
         folder = cache / name
         here = all((folder / part.name).is_file() for part in one.parts)

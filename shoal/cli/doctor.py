@@ -53,7 +53,7 @@ def doctor() -> int:
                 checks += check()
             except ShoalError as error:
                 checks.append(Check(check.__name__.replace("_", " "), "fail", error.message, error.hint))
-    rows = table("", "check", "found", "what to do")
+    rows = table("", "check", "found", "what to do", prose=("found", "what to do"))
     for one in checks:
         rows.add_row(state(one.state), one.name, safe(one.found), safe(one.fix))
     bad = sum(one.state == "fail" for one in checks)

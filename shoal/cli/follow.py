@@ -51,7 +51,7 @@ class Seen:
         """Move the bar."""
         job = self.job
         accuracy = job["metrics"].get("eval/accuracy")
-        parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} synchronisations"]
+        parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
         if job["state"] not in ("running", "evaluating"):
             parts.append(job["state"])
         if accuracy is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shoal.cli.options import Job, Token, Url, Why
+from shoal.cli.options import Job, Token, Url, Why, hand_down
 from shoal.cli.output import out
 from shoal.cli.text import number, pairs, percent, safe, seconds, size, state, table
 
@@ -17,10 +17,11 @@ app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop."
 
 
 @app.callback(invoke_without_command=True)
-def jobs(context: typer.Context) -> None:
+def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
     """Jobs at a coordinator: list, show, pause, resume, stop. Alone: list."""
+    hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
-        list_jobs()
+        list_jobs(url, token)
 
 
 @app.command("list")
@@ -30,7 +31,8 @@ def list_jobs(url: Url = None, token: Token = None) -> None:
 
     with connect(url, token) as api:
         found = api.get("/jobs")["jobs"]
-    rows = table("job", "state", "version", "accuracy", "best", "nodes", "up", "down", "algorithm", right=_NUMERIC)
+    columns = ("job", "state", "version", "accuracy", "best", "nodes", "up", "down", "algorithm")
+    rows = table(*columns, right=_NUMERIC, spare=("best", "nodes", "algorithm"))
     for job in found:
         rows.add_row(*_row(job))
     hint = "no jobs yet: [bold]shoal run JOB.toml[/] submits one"
@@ -44,7 +46,7 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     return (
         job["name"],
         state(job["state"]),
-        f"{job['version']} of {job['versions']}",
+        made(job),
         percent(job["metrics"].get("eval/accuracy")),
         percent((job["best"] or {}).get("accuracy")),
         str(job["nodes"]),
@@ -79,12 +81,17 @@ def show(
     out.answer(data, *parts)
 
 
+def made(job: dict[str, Any]) -> str:
+    """How many versions there are, and of how many; where they come as they like, nobody knows that."""
+    return f"{job['version']} of {job['versions']}" if job["versions"] else str(job["version"])
+
+
 def summary(job: dict[str, Any]) -> Table:
     """A job in a few lines."""
-    rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] else ""))]
+    rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] not in ("", job["name"]) else ""))]
     rows += [("state", state(job["state"]) + (f" [dim]({safe(job['state_why'])})[/]" if job["state_why"] else ""))]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
-    rows += [("version", f"{job['version']} of {job['versions']}{left}")]
+    rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
     for name, value in sorted(job["metrics"].items()):
         rows.append((safe(name), percent(value) if name.endswith("accuracy") else number(value)))
@@ -98,7 +105,8 @@ def summary(job: dict[str, Any]) -> Table:
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
     """A job's nodes."""
-    rows = table("node", "state", "reports", "weight", "seconds", "accuracy", "up", "down", right=_NODE_NUMERIC)
+    columns = ("node", "state", "reports", "weight", "seconds", "accuracy", "up", "down")
+    rows = table(*columns, right=_NODE_NUMERIC, spare=("weight", "seconds"))
     for node in nodes:
         rows.add_row(
             node["name"],
@@ -118,7 +126,7 @@ _NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")
 
 def note_table(notes: list[dict[str, Any]]) -> Table:
     """What happened, oldest first."""
-    rows = table("at", "version", "kind", "what", right=["version"])
+    rows = table("at", "version", "kind", "what", right=["version"], prose=["what"])
     for note in notes:
         rows.add_row(note["at"][11:19], str(note["version"]), note["kind"], safe(note["text"]))
     return rows

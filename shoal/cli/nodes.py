@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import Token, Url, Yes
+from shoal.cli.options import Token, Url, Yes, hand_down
 from shoal.cli.output import out
 from shoal.cli.text import safe, seconds, state, table
 from shoal.core.errors import ShoalError
@@ -16,10 +16,11 @@ app = typer.Typer(help="Edge clients that a coordinator knows: list, remove.")
 
 
 @app.callback(invoke_without_command=True)
-def nodes(context: typer.Context) -> None:
+def nodes(context: typer.Context, url: Url = None, token: Token = None) -> None:
     """Edge clients that a coordinator knows: list, remove. Alone: list."""
+    hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
-        list_nodes()
+        list_nodes(url, token)
 
 
 @app.command("list")
@@ -29,12 +30,13 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
 
     with connect(url, token) as api:
         found = api.get("/nodes")["nodes"]
-    rows = table("node", "state", "jobs", "heard of", "device", "shoal", "torch", "python", "platform")
+    about = ("device", "shoal", "torch", "python", "platform")
+    rows = table("node", "state", "jobs", "heard of", *about, prose=["jobs"], spare=about)
     for node in found:
         info = node.get("info") or {}
-        about = [safe(info.get(name, "")) for name in ("device", "shoal", "torch", "python", "platform")]
-        heard = seconds(node["last_seen_s"]) + " ago"
-        rows.add_row(node["name"], state(node["state"]), ", ".join(node["jobs"]), heard, *about)
+        heard = "–" if node["last_seen_s"] is None else seconds(node["last_seen_s"]) + " ago"
+        told = [safe(info.get(name, "")) for name in about]
+        rows.add_row(node["name"], state(node["state"]), ", ".join(node["jobs"]), heard, *told)
     hint = "no nodes yet: [bold]shoal token create[/] makes a token, [bold]shoal join[/] uses it on another machine"
     out.answer({"nodes": found}, rows if found else hint)
 

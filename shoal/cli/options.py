@@ -38,6 +38,13 @@ Presets = Annotated[
 ]
 
 
+def hand_down(context: typer.Context, **given: Any) -> None:
+    """What was said to a group, `shoal jobs --url U show JOB`, holds for its command unless that says it itself."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if context.invoked_subcommand is not None:
+        context.default_map = {context.invoked_subcommand: said}
+
+
 @dataclass(frozen=True)
 class Judged:
     """How runs are compared."""

@@ -83,16 +83,17 @@ def state(name: str) -> str:
     return f"[{style}]{name}[/]" if style else name
 
 
-def table(*columns: str, right: Iterable[str] = (), title: str = "") -> Table:
-    """An empty table; columns of numbers are aligned to the right."""
-    from rich import box
-    from rich.table import Table
+def table(
+    *columns: str,
+    right: Iterable[str] = (),
+    prose: Iterable[str] = (),
+    spare: Sequence[str] = (),
+    turns: bool = False,
+) -> Table:
+    """An empty table; columns of numbers are aligned to the `right`. For the rest see `FittingTable`."""
+    from shoal.cli.tables import FittingTable
 
-    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, show_edge=False)
-    numeric = set(right)
-    for column in columns:
-        made.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
-    return made
+    return FittingTable(columns, right=right, prose=prose, spare=spare, turns=turns)
 
 
 def pairs(rows: Sequence[tuple[str, Any]]) -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from shoal.cli.options import Token, Url
+from shoal.cli.options import Token, Url, hand_down
 from shoal.cli.output import out
 from shoal.cli.text import pairs
 
@@ -15,8 +15,9 @@ app = typer.Typer(help="Tokens for nodes and people.")
 
 
 @app.callback()
-def tokens() -> None:
-    """Tokens for nodes and people."""
+def tokens(context: typer.Context, url: Url = None, token: Token = None) -> None:
+    """Tokens for nodes and people: create."""
+    hand_down(context, url=url, token=token)
 
 
 @app.command("create")

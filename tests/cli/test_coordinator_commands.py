@@ -36,6 +36,40 @@ def test_the_list_of_jobs(shoal: Shoal, fake: FakeCoordinator, place: Path) -> N
     assert other.split()[1:6] == ["waiting", "2", "of", "5", "–"]
 
 
+def test_a_job_without_a_number_of_versions(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    """Where versions come as they like, there is no number that they are of."""
+    job_answers(fake, place)
+    fake.answers["GET /jobs"] = {"jobs": [a_job(version=7, versions=None)]}
+    fake.answers["GET /jobs/digits"] = a_job(version=7, versions=None, title="digits")
+    assert "None" not in shoal("jobs", env=at(fake)).stdout
+    lines = shoal("jobs", "show", "digits", env=at(fake)).stdout.splitlines()
+    assert [line.split() for line in lines[:1]] == [["job", "digits"]], "a title that is the name is not said twice"
+    assert any(line.split() == ["version", "7,", "about", "12", "s", "left"] for line in lines)
+    assert not any("None" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ("jobs --url {} --token sho_g", "GET /api/v1/jobs"),
+        ("jobs --url {} --token sho_g list", "GET /api/v1/jobs"),
+        ("jobs --url http://127.0.0.1:1 --token sho_g list --url {}", "GET /api/v1/jobs"),
+        ("jobs --token sho_x show digits --token sho_g --url {}", "GET /api/v1/jobs/digits"),
+        ("nodes --url {} --token sho_g", "GET /api/v1/nodes"),
+        ("token --url {} --token sho_g create", "POST /api/v1/tokens"),
+    ],
+)
+def test_options_of_a_group_hold_for_its_command(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, arguments: str, asked: str
+) -> None:
+    job_answers(fake, place)
+    fake.answers |= {"GET /nodes": {"nodes": []}, "POST /tokens": {"token": "sht_x", "expires_at": None}}
+    result = shoal(*arguments.format(fake.url).split())
+    assert result.exit_code == 0, result.output
+    found = next(one for one in fake.asked if f"{one.method} {one.path}" == asked)
+    assert found.headers["Authorization"] == "Bearer sho_g"
+
+
 def test_no_jobs_yet(shoal: Shoal, fake: FakeCoordinator) -> None:
     fake.answers["GET /jobs"] = {"jobs": []}
     assert "shoal run JOB.toml" in shoal("jobs", "list", env=at(fake)).stdout

@@ -31,6 +31,11 @@ def test_config_shows_every_setting_and_where_it_comes_from(shoal: Shoal, place:
     assert len(found["settings"]) == sum(len(kind.model_fields) for kind in sections().values())
 
 
+def test_config_alone_takes_the_options_of_show(shoal: Shoal) -> None:
+    assert shoal("config", "--origin").stdout == shoal("config", "show", "--origin").stdout
+    assert shoal("config", "--origin", "show").stdout == shoal("config", "show", "--origin").stdout
+
+
 def test_every_section_has_its_model() -> None:
     assert sections().keys() == set(SECTIONS)
 
