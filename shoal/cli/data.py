@@ -44,7 +44,9 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or fashion-mnist", show_default=False)],
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="folder that has the files, where there is no internet", show_default=False),
+        typer.Option(
+            "--from", help="folder that has the files, or one above, where there is no internet", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Fetch a data set into the cache, from the internet or a folder. Every file's SHA-256 is checked."""

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InvalidJob, InvalidPayload, StorageFailed, Unreachable
+from shoal.core.words import counted
 from shoal.learn.idx import CHUNK_BYTES, array_of, file_chunks, unpacked
 
 Progress = Callable[[str, int, int], None]
@@ -133,7 +134,8 @@ def get(
 ) -> Path:
     """Put a data set into the cache, unpacked and checked, and return its folder. What is there and right stays.
 
-    Taken from the folder `source`; without one, from a folder of the operating system or else from the internet.
+    Taken from the folder `source`, or one right below it; without one, from a folder of the operating system or else
+    from the internet.
     Raises `InvalidPayload` for files that are not the data set's, `InvalidJob` where `source` lacks one,
     `Unreachable` when no address answers, `StorageFailed` when the cache cannot be written.
     """
@@ -183,21 +185,37 @@ def _found(folder: Path, part: Part) -> Path | None:
 
 def _fetched(name: str, part: Part, source: Path | None, progress: Progress) -> bytes:
     if source is not None:
-        return _from_folder(source.expanduser(), part, progress)
+        return _from_folder(_with(part, source.expanduser(), name), part, progress)
     for system in SYSTEM_FOLDERS:
         if _found(system / name, part) is not None:
             return _from_folder(system / name, part, progress)
     return _from_internet(name, part, progress)
 
 
+def _with(part: Part, folder: Path, name: str) -> Path:
+    """The folder that has the part: this one, the one of the set's name in it, or another one in it."""
+    try:
+        below = sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError as error:
+        raise InvalidJob(f"{folder}: {error.strerror}", code="data.missing", hint=_NAME_IT) from None
+    for place in (folder, folder / name, *below):
+        if _found(place, part) is not None:
+            return place
+    looked = f"{folder} and {counted(len(below), 'folder')} in it" if below else str(folder)
+    raise _lacks(looked, part)
+
+
+def _lacks(place: str, part: Part) -> InvalidJob:
+    return InvalidJob(f"{place}: no {part.name}, nor {part.name}.gz", code="data.missing", hint=_NAME_IT)
+
+
+_NAME_IT = "name the folder that holds the files themselves, or the one above it"
+
+
 def _from_folder(folder: Path, part: Part, progress: Progress) -> bytes:
     path = _found(folder, part)
     if path is None:
-        raise InvalidJob(
-            f"{folder} holds no {part.name}, nor {part.name}.gz",
-            code="data.missing",
-            hint="name the folder that holds the files themselves",
-        )
+        raise _lacks(str(folder), part)
     done, total = 0, path.stat().st_size
 
     def tick(count: int) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import os
+import shutil
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -121,8 +122,34 @@ def test_another_data_sets_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "there" / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(InvalidJob, match=r"holds no t10k-labels-idx1-ubyte, nor t10k-labels-idx1-ubyte\.gz"):
+    with pytest.raises(InvalidJob, match=r"there: no t10k-labels-idx1-ubyte, nor t10k-labels-idx1-ubyte\.gz"):
         data.get("tiny", tmp_path / "there")
+
+
+def test_the_folder_above_the_files_will_do(tmp_path: Path, tiny: dict[str, bytes]) -> None:
+    (tmp_path / "above").mkdir()
+    (tmp_path / "above" / "a-note").write_text("not a folder")
+    (tmp_path / "there").rename(tmp_path / "above" / "raw")
+    data.get("tiny", tmp_path / "above")
+    assert data.load("tiny").test_y.shape == (3,)
+
+
+def test_of_several_folders_below_the_one_of_the_sets_name_counts(tmp_path: Path) -> None:
+    """Data sets of one family have files of the same names."""
+    for name in ("above/another", "above/tiny"):
+        shutil.copytree(tmp_path / "there", tmp_path / name)
+    for path in (tmp_path / "above" / "another").iterdir():
+        path.write_bytes(gzip.compress(b"another set's"))
+    data.get("tiny", tmp_path / "above")
+
+
+def test_a_source_without_the_files_says_where_they_were_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "above" / "below" / "far").mkdir(parents=True)
+    with pytest.raises(InvalidJob, match=r"above and 1 folder in it: no train-images") as told:
+        data.get("tiny", tmp_path / "above")
+    assert "or the one above it" in told.value.hint
+    with pytest.raises(InvalidJob, match="nowhere: No such file"):
+        data.get("tiny", tmp_path / "nowhere")
 
 
 def test_loading_fetches_nothing() -> None:
