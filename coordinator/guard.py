@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from coordinator import problems
+from coordinator.protocol import SCOPE_KEY
 from coordinator.settings import Settings
 from shoal.wire import HEAD_BYTES_MAX, INLINE_BYTES_MAX, PROTOCOLS
 
@@ -54,6 +55,10 @@ class Guard:
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str, str, str] | None:
         """(status, detail, code, hint) of the answer to a request that goes no further."""
         headers = dict(scope["headers"])
+        exchange = scope.get(SCOPE_KEY)
+        if exchange is not None and exchange.crowded:
+            text = f"more than {self.settings.connections_max} connections are open"
+            return 503, text, "connections.full", "try again in a moment, or raise connections_max of the coordinator"
         if headers.get(b"content-encoding", b"identity") != b"identity":
             return 415, "compressed bodies are not accepted", "body.encoding", "send the body as it is"
         if b"transfer-encoding" in headers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -159,15 +158,15 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 def raw(status: int, detail: str, code: str, hint: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A problem as the two ASGI messages of a response that closes the connection."""
-    body = json.dumps(
-        Problem(
-            title=HTTPStatus(status).phrase, status=status, detail=detail, code=code, hint=hint, instance=path
-        ).model_dump()
-    ).encode()
-    headers = [
-        (b"content-type", MEDIA_TYPE.encode()),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
+    answer = problem(status, detail, code, hint, path)
+    headers = [*answer.raw_headers, (b"connection", b"close")]
     start = {"type": "http.response.start", "status": status, "headers": headers}
-    return start, {"type": "http.response.body", "body": body}
+    return start, {"type": "http.response.body", "body": answer.body}
+
+
+def bare(status: int, detail: str, code: str, hint: str) -> bytes:
+    """A problem as all the bytes of a response, for a connection on which no request could be read."""
+    answer = problem(status, detail, code, hint, "/")
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+    lines += [b": ".join(header) for header in (*answer.raw_headers, (b"connection", b"close"))]
+    return b"\r\n".join([*lines, b"", bytes(answer.body)])

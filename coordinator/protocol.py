@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1 with two things that only the socket can know: how many bytes crossed, and how slowly they come.
+"""uvicorn's HTTP/1.1 with what only the socket can know: how many bytes crossed, how slowly they come, how many others
+there are.
 
 **Bytes.** Everything that a connection reads or writes belongs to the request that is open on it, head and body, from
 the first byte received to the last byte sent. Routes say what a request was for (`Exchange.label`). Below TLS the
@@ -8,6 +9,9 @@ count would be higher; this is the plain text.
 connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have
 come at `body_bytes_per_s_min` on average. Seconds are counted as ticks of our own loop, and not while reading is
 paused: a server that stalls must not blame its clients.
+
+**Crowds.** A request that came while more than `connections_max` connections were open says so, and the guard refuses
+it. What is no HTTP at all reaches nobody: it is answered here, with a problem as everywhere.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from weakref import WeakSet
 from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from coordinator import problems
 from coordinator.intake import LEND_KEY, Intake
 
 if TYPE_CHECKING:
@@ -50,6 +55,8 @@ class Exchange:
     down: int = 0
     down_head: int = 0
     closed: bool = False
+    crowded: bool = False
+    """More connections were open than may be."""
     gone: Callable[[], None] | None = None
     """Called when the other side hangs up before it was answered."""
 
@@ -128,6 +135,12 @@ class MeteredProtocol(HttpToolsProtocol):
         self._has_head = False
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY] = self.exchange, self._lend
+        self.exchange.crowded = len(self.connections) > self.settings.connections_max
+
+    def send_400_response(self, msg: str) -> None:
+        """What could not be parsed; uvicorn would say so in plain text."""
+        self.transport.write(problems.bare(400, msg.rstrip("."), "request.malformed", "speak HTTP/1.1"))
+        self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._has_head = True

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,21 @@ PLACES = {
 }
 
 
+def assert_problem(answered: bytes) -> dict[str, Any]:
+    """The problem that whole response is, its form checked."""
+    first, _, rest = answered.partition(b"\r\n")
+    lines, _, text = rest.partition(b"\r\n\r\n")
+    headers = dict(line.lower().split(b": ", 1) for line in lines.split(b"\r\n"))
+    assert headers[b"content-type"] == b"application/problem+json"
+    assert headers[b"connection"] == b"close"
+    assert int(headers[b"content-length"]) == len(text)
+    found: dict[str, Any] = json.loads(text)
+    assert first.split()[1] == str(found["status"]).encode()
+    assert found["detail"]
+    assert found["hint"]
+    return found
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_strangers_two_gibibytes_are_not_read(place: str, server: Callable[..., Server]) -> None:
     method, path, status = PLACES[place]
@@ -49,9 +66,7 @@ def test_a_strangers_two_gibibytes_are_not_read(place: str, server: Callable[...
         taken = pour(raw, POURED)
         found = answer(raw)
     assert found.startswith(f"HTTP/1.1 {status} ".encode()), found[:200]
-    problem = json.loads(found.partition(b"\r\n\r\n")[2])
-    assert problem["status"] == status
-    assert problem["hint"]
+    assert assert_problem(found)["status"] == status
     assert taken < TAKEN_MAX, f"{taken / 2**20:.0f} MiB were taken"
     assert running.rss_bytes() - before < GROWTH_MAX
     assert running.get("/jobs") == {"jobs": []}
@@ -81,8 +96,19 @@ def test_who_may_not_upload_is_told_before_the_body(coordinator: Inside) -> None
 def test_unclear_bodies_are_refused(coordinator: Inside, headers: dict[str, object], status: int) -> None:
     with connected(coordinator.url) as raw:
         raw.sendall(head("POST", "/api/v1/jobs", **headers))
-        assert answer(raw).startswith(f"HTTP/1.1 {status} ".encode())
+        found = answer(raw)
+    assert found.startswith(f"HTTP/1.1 {status} ".encode())
+    assert_problem(found)
     assert coordinator.get("/jobs") == {"jobs": []}
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a greeting of TLS", b"hello\r\n\r\n"])
+def test_what_is_no_http_is_told_so(coordinator: Inside, sent: bytes) -> None:
+    with connected(coordinator.url) as raw:
+        raw.sendall(sent)
+        found = answer(raw)
+    assert found.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert assert_problem(found)["code"] == "request.malformed"
 
 
 @pytest.mark.parametrize("nbytes", [70_000, 10_000_000])
@@ -179,12 +205,17 @@ def test_too_many_connections_are_told_so(tmp_path_factory: pytest.TempPathFacto
     """The refused are closed: who depends on which earlier connection is still there; that some are does not."""
     with inside(tmp_path_factory.mktemp("few") / "data", connections_max=4) as running:
         with contextlib.ExitStack() as held:
-            firsts = []
+            firsts, refusals = [], []
             for _ in range(8):
                 raw = held.enter_context(connected(running.url))
                 raw.sendall(head("GET", "/healthz"))
-                firsts.append(raw.recv(1 << 16).partition(b"\r\n")[0])
+                firsts.append(raw.recv(1 << 16, socket.MSG_PEEK).partition(b"\r\n")[0])
+                if b"503" in firsts[-1]:
+                    refusals.append(answer(raw))
         assert set(firsts) == {b"HTTP/1.1 200 OK", b"HTTP/1.1 503 Service Unavailable"}
+        assert firsts[:4] == [b"HTTP/1.1 200 OK"] * 4, "so many may be there"
+        assert {assert_problem(one)["code"] for one in refusals} == {"connections.full"}
+        assert all(b"retry-after: " in one and b"shoal-protocol: " in one for one in refusals)
         with client() as asking:
             until("a free connection", lambda: asking.get(f"{running.url}/healthz").status_code == 200)
 
