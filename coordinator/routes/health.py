@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
@@ -13,6 +14,8 @@ from coordinator import describe
 from coordinator.access import Coord, Reader, coordinator_of, label
 from coordinator.problems import errors, problem
 from coordinator.service import Coordinator
+from coordinator.uploads import Uploads
+from shoal.core.errors import StorageFailed
 
 router = APIRouter(tags=["health"])
 METRICS = CONTENT_TYPE_LATEST.partition(";")[0]
@@ -27,14 +30,23 @@ async def healthz(request: Request) -> dict[str, str]:
 
 @router.get("/readyz", responses=errors(503))
 async def readyz(request: Request) -> Response:
-    """Every job is restored, and the last write of each succeeded."""
+    """Every job is restored, the last write of each succeeded, and the disk has room for what nodes send."""
     label(request, kind="health")
-    coordinator = coordinator_of(request)
-    trouble = [f"{d.name}: {d.trouble}" for d in coordinator.drivers() if d.trouble]
-    if not coordinator.ready or trouble:
-        detail = "; ".join(trouble) or "still starting, or stopping"
-        return problem(503, detail, "not-ready", "see the coordinator's log", "/readyz")
+    trouble = _trouble(coordinator_of(request))
+    if trouble:
+        return problem(503, "; ".join(trouble), "not-ready", "see the coordinator's log", "/readyz")
     return Response('{"status":"ready"}', media_type="application/json")
+
+
+def _trouble(coordinator: Coordinator) -> list[str]:
+    """What keeps the coordinator from its work, each in a sentence."""
+    found = [] if coordinator.ready else ["still starting, or stopping"]
+    found += [f"{driver.name}: {driver.trouble}" for driver in coordinator.drivers() if driver.trouble]
+    try:
+        Uploads(coordinator.starts, coordinator.settings).room_for(0)
+    except StorageFailed as error:
+        found.append(f"nothing more is accepted: {error.message}")
+    return found
 
 
 class _Collector:
@@ -63,6 +75,8 @@ class _Collector:
         for (job, direction), count in sorted(coordinator.ledger.totals.items()):
             wire.add_metric([job, direction], count)
         yield wire
+        with suppress(StorageFailed):  # a disk that cannot be asked: /readyz says so
+            yield GaugeMetricFamily("shoal_disk_free_bytes", "Space left for bodies", coordinator.starts.free_bytes())
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {METRICS: {}}}, **errors(401, 403)})

@@ -22,6 +22,9 @@ from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, 
 
 router = APIRouter(tags=["node"], responses=errors(401, 403, 426))
 
+BUSY_S = 2.0
+"""How much longer a poll waits for a hub that is in the midst of something: nobody is told "nothing new" unheard."""
+
 FRAME: dict[int | str, dict[str, Any]] = {
     200: {"description": "A frame: head length, JSON head, payload", "content": {wire.MEDIA_TYPE: {}}}
 }
@@ -75,7 +78,8 @@ async def work(
             answer = await _news(request, coordinator, node, holds, set(job))
             if answer is not None:
                 return answer
-            left = deadline - loop.time()
+            unsure = bell.is_set() or any(not driver.rests(node) for driver in coordinator.running())
+            left = deadline + (BUSY_S if unsure else 0.0) - loop.time()
             if left <= 0 or not coordinator.ready:
                 break
             try:

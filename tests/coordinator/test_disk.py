@@ -44,11 +44,17 @@ def test_nothing_is_accepted_below_the_reserve(coordinator: Inside, monkeypatch:
     stage.close()
 
 
-def test_the_reserve_is_a_setting(tmp_path: Path) -> None:
+def test_the_reserve_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with inside(tmp_path / "data", disk_reserve_bytes=2**60) as running:
         digest = "0" * 64
         problem(running.request("PUT", f"/api/v1/bodies/{digest}", content=b"x" * 100), 507, "storage.full")
         assert running.get("/jobs") == {"jobs": []}
+        said = problem(running.request("GET", "/readyz"), 503, "not-ready")["detail"]
+        assert said.startswith("nothing more is accepted: ")
+        assert running.request("GET", "/healthz").status_code == 200, "a restart would not help"
+        monkeypatch.setattr(FileBodies, "free_bytes", lambda _: 2**60)
+        assert running.request("GET", "/readyz").json() == {"status": "ready"}
+        assert f"shoal_disk_free_bytes {float(2**60)}" in running.request("GET", "/metrics").text
 
 
 class Failing:

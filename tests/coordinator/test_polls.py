@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from coordinator.driver import Driver
+from coordinator.routes import work as routes_work
 from shoal import wire
 from shoal.core.message import Fail, Idle, Order, Stop
 from tests.coordinator.node import Node
@@ -77,6 +79,27 @@ def test_a_quiet_poll_ends_with_204_in_its_time(patient: Inside) -> None:
         assert node.ask("GET", "/work", params={"wait_s": wait_s}).status_code == 204
         assert wait_s <= time.monotonic() - started < wait_s + AT_ONCE_S
     node.client.close()
+
+
+def test_a_busy_job_is_not_taken_for_a_quiet_one(patient: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll that does not want to wait is answered with the order that stands, though the hub is folding a report."""
+    monkeypatch.setattr(routes_work, "BUSY_S", 60.0)
+    stage, go, feed = set_up(patient), threading.Event(), Driver._feed
+
+    def slow_feed(driver: Driver, entries: Any) -> Any:
+        assert go.wait(60)
+        return feed(driver, entries)
+
+    monkeypatch.setattr(Driver, "_feed", slow_feed)
+    report = threading.Thread(target=lambda: stage.report(node="n1"))
+    report.start()
+    until("the hub to be busy", lambda: not patient.driver("main").rests("n0"))
+    poll = Polling(stage.nodes[0], wait_s=0)
+    until("the poll to be open", lambda: open_polls(patient, "n0"))
+    go.set()
+    assert poll.frame().message == stage.orders["n0"]
+    report.join()
+    stage.close()
 
 
 def test_no_poll_lasts_longer_than_the_setting(coordinator: Inside) -> None:

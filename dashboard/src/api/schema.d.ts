@@ -614,7 +614,7 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Every job is restored, and the last write of each succeeded.
+         * @description Every job is restored, the last write of each succeeded, and the disk has room for what nodes send.
          */
         get: operations["readyz_readyz_get"];
         put?: never;
