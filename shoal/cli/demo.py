@@ -244,7 +244,7 @@ def answer(api: Api, plan: Plan, job: dict[str, Any], took_s: float) -> None:
         ("wall time", seconds(took_s) + " from start to end"),
     ]
     if plan.asked.drift:
-        data["synchronisations"] = per_part(versions)
+        data["synchronisations"] = per_part(versions, spec(plan)["algorithm"]["checks"])
         told[:3] = [
             (
                 "accuracy",
@@ -252,7 +252,7 @@ def answer(api: Api, plan: Plan, job: dict[str, Any], took_s: float) -> None:
             ),
             ("synchronised", f"{job['version']} times with {len(nodes)} clients, in {seconds(training_s)}"),
             ("instead of", f"{size(often(plan, job, len(nodes)))} for the models alone, averaged at every check"),
-            ("over time", f"{bars(data['synchronisations'])}  [dim]labels were permuted half-way[/]"),
+            ("over the data", f"{bars(data['synchronisations'])}  [dim]labels were permuted half-way[/]"),
         ]
     rows = pairs(told)
     out.answer(data, node_table(nodes), rows)
@@ -263,13 +263,15 @@ def often(plan: Plan, job: dict[str, Any], nodes: int) -> int:
     return int(spec(plan)["algorithm"]["checks"] * nodes * 2 * job["model"]["bytes"])
 
 
-def per_part(versions: list[dict[str, Any]], parts: int = 12) -> list[int]:
-    """How many versions closed in each part of the time."""
-    times = [version["elapsed_s"] for version in versions if version["number"]]
-    whole = max(times, default=0.0) * (1 + 1e-9) or 1.0
+def per_part(versions: list[dict[str, Any]], checks: int, parts: int = 12) -> list[int]:
+    """How many versions were made in each part of the streams, which are `checks` long.
+
+    The reports of which a version is made are on the one before it, and say where their nodes were.
+    """
     counts = [0] * parts
-    for time_s in times:
-        counts[int(time_s / whole * parts)] += 1
+    for before in versions[:-1]:
+        made_at = before["metrics"].get("train/checks", 0.0)
+        counts[min(int(made_at / checks * parts), parts - 1)] += 1
     return counts
 
 

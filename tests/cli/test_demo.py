@@ -55,16 +55,16 @@ def test_the_job_of_drifting_streams_is_sound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "counts", "row"),
+    ("checks", "counts", "row"),
     [
         ([], [0, 0, 0, 0], "    "),
-        ([4.0], [0, 0, 0, 1], "   █"),
-        ([0.5, 0.6, 1.5, 4.0], [2, 1, 0, 1], "█▄ ▄"),
+        ([20.0], [0, 0, 0, 1], "   █"),
+        ([0.5, 4.9, 7.5, 19.8], [2, 1, 0, 1], "█▄ ▄"),
     ],
 )
-def test_synchronisations_over_time(times: list[float], counts: list[int], row: str) -> None:
-    versions = [{"number": number, "elapsed_s": time} for number, time in enumerate([0.0, *times])]
-    assert per_part(versions, 4) == counts
+def test_synchronisations_over_the_data(checks: list[float], counts: list[int], row: str) -> None:
+    versions = [{"metrics": {"train/checks": made_at}} for made_at in checks] + [{"metrics": {}}]
+    assert per_part(versions, 20, 4) == counts
     assert bars(counts) == row
 
 
@@ -76,7 +76,7 @@ def test_the_drift_is_seen_and_answered(tmpdir_of_demo: Path) -> None:
     assert running.returncode == 0, said
     data = json.loads(output)["data"]
     counts = data["synchronisations"]
-    before, after = counts[2:6], counts[6:8]
+    before, after = counts[2:5], counts[5:8]  # half-way is between 5 and 6, and not all nodes come there at once
     assert max(after) > max(before), counts
     assert sum(counts) == data["rounds"] >= 5
     assert data["accuracy"] >= 0.90
