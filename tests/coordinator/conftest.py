@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.coordinator.node import History, Node
 from tests.coordinator.server import Api, Inside, Server, Zygote, inside
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_logs() -> None:
+    """Tracebacks in colours, with all variables, take longer than what most tests are about."""
+    structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
 
 @pytest.fixture(scope="session")
