@@ -11,5 +11,5 @@ _TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def client(**more: Any) -> httpx.Client:
-    """A client for plain http."""
-    return httpx.Client(verify=_TRUSTS_NOBODY, trust_env=False, **{"timeout": 30.0, **more})
+    """A client for plain http, more patient than any poll is long."""
+    return httpx.Client(verify=_TRUSTS_NOBODY, trust_env=False, **{"timeout": 120.0, **more})

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from tests.coordinator.node import History, Node
-from tests.coordinator.server import Api, Inside, Server, Zygote, inside
+from tests.coordinator.server import PATIENCE_S, Api, Inside, Server, Zygote, inside
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,5 +70,5 @@ def swarm() -> Iterator[Callable[..., list[Node]]]:
     for node in made:
         node.quit.set()
     for node in made:
-        node.join(10)
+        node.join(PATIENCE_S)
     assert not [thread for thread in threading.enumerate() if thread in made]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @contextlib.contextmanager

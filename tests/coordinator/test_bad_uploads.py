@@ -7,7 +7,6 @@ import hashlib
 import math
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,14 +138,15 @@ def test_a_body_of_another_length_is_not_the_one_that_is_here(stage: Stage) -> N
 
 
 def break_off(stage: Stage, data: bytes, sent: int) -> None:
-    """Announce a body, send a part of it and hang up."""
+    """Announce a body, send a part of it, and hang up when that has come; what is still in hand then may be lost."""
     client = next(node.client for node in stage.nodes if node.node == "n0")
     place = stage.running.url.removeprefix("http://").split(":")
     digest = hashlib.sha256(data).hexdigest()
     with socket.create_connection((place[0], int(place[1])), 10) as raw:
         head = f"PUT /api/v1/jobs/{stage.job}/bodies/{digest} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
         raw.sendall(f"{head}Authorization: {client.headers['Authorization']}\r\n\r\n".encode() + data[:sent])
-        time.sleep(0.05)
+        partial = stage.running.driver(stage.job).bodies.folder / "partial" / "n0"
+        until("it to come", lambda: sent in [path.stat().st_size for path in partial.glob(f"{digest}.*.tmp")])
 
 
 def held(stage: Stage, data: bytes) -> int:
@@ -156,10 +156,7 @@ def held(stage: Stage, data: bytes) -> int:
 
 
 def wait_for(stage: Stage, data: bytes, count: int) -> None:
-    deadline = time.monotonic() + 10
-    while held(stage, data) != count and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert held(stage, data) == count
+    until(f"{count} bytes to be kept", lambda: held(stage, data) == count)
 
 
 def resume(stage: Stage, data: bytes, start: int, **more: Any) -> httpx.Response:

@@ -270,6 +270,5 @@ def test_the_held_out_evaluation_is_made_up_for_after_a_crash(tmp_path_factory: 
         until(
             "the measurement of version 1",
             lambda: "held_out/accuracy" in running.get("/jobs/main/versions")["versions"][1]["metrics"],
-            10,
         )
     assert json.loads(running.rows("SELECT metrics FROM versions WHERE number = 1")[0][0])["held_out/accuracy"] == 0.5

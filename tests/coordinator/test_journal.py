@@ -282,7 +282,7 @@ def test_a_deadline_rings_also_after_a_restart(tmp_path: Path) -> None:
         assert stage.report(node="n0").status_code == 200
         stage.close()
     with inside(folder) as running:
-        (row,) = until("the deadline", lambda: running.rows("SELECT reports FROM versions WHERE number = 1"), 20)
+        (row,) = until("the deadline", lambda: running.rows("SELECT reports FROM versions WHERE number = 1"))
         assert [report[0] for report in json.loads(row[0])] == ["n0"]
 
 

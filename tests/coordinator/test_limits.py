@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.settings import Settings
 from tests.coordinator.clients import client
-from tests.coordinator.raw import answer, closed_after, connected, head, pour
+from tests.coordinator.raw import PATIENCE_S, answer, closed_after, connected, head, pour
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import by_hand
 
@@ -119,7 +119,7 @@ def test_a_head_without_an_end_is_not_kept(nbytes: int, server: Callable[..., Se
     with connected(running.url) as raw:
         raw.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nX-Long: ")
         assert pour(raw, nbytes)
-        raw.settimeout(30)
+        raw.settimeout(PATIENCE_S)
         answer(raw)
     assert running.rss_bytes() - before < GROWTH_MAX
     assert running.get("/jobs") == {"jobs": []}

@@ -21,14 +21,17 @@ from tests.coordinator.raw import connected, head
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import by_hand, order_of, set_up
 
-AT_ONCE_S = 5.0
-"""Far less than a poll may last here, and far more than anything here needs."""
+LONG_S = 100
+"""What a poll may last here."""
+
+AT_ONCE_S = 40.0
+"""Far less than that, and far more than anything here needs, even on a machine with much to do."""
 
 
 @pytest.fixture
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     """A coordinator whose polls are long."""
-    with inside(tmp_path_factory.mktemp("poll") / "data", poll_s_max=25) as running:
+    with inside(tmp_path_factory.mktemp("poll") / "data", poll_s_max=LONG_S) as running:
         yield running
 
 
@@ -37,7 +40,7 @@ class Polling(threading.Thread):
 
     def __init__(self, node: Node, **params: Any) -> None:
         super().__init__(daemon=True)
-        self.node, self.params = node, {"wait_s": 25, **params}
+        self.node, self.params = node, {"wait_s": LONG_S, **params}
         self.answer: httpx.Response | None = None
         self.start()
 
@@ -200,7 +203,7 @@ def test_hello_joins_only_the_jobs_that_the_node_polls_for(patient: Inside) -> N
 @pytest.fixture
 def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     """A coordinator that takes a node for lost after a second of silence."""
-    with inside(tmp_path_factory.mktemp("lease") / "data", poll_s_max=25, lease_s=1.0) as running:
+    with inside(tmp_path_factory.mktemp("lease") / "data", poll_s_max=LONG_S, lease_s=1.0) as running:
         yield running
 
 
@@ -234,7 +237,9 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
     quiet = next(node for node in nodes if node.node == asked[0])
     other = next(node for node in nodes if node.node == asked[1])
     Polling(other, held=held(polls[other.node].frame().message))  # type: ignore[arg-type]
-    head_of = head("GET", "/api/v1/work?wait_s=25&held=main:9.9", Authorization=quiet.client.headers["Authorization"])
+    head_of = head(
+        "GET", f"/api/v1/work?wait_s={LONG_S}&held=main:9.9", Authorization=quiet.client.headers["Authorization"]
+    )
     with connected(brief.url) as raw:
         raw.sendall(head_of)
         until("the poll to be open", lambda: open_polls(brief, quiet.node) == 1)

@@ -65,7 +65,7 @@ def test_updates_go_when_they_are_folded_and_models_when_they_are_old(tmp_path: 
         best = running.job("a")["best"]["version"]
         made = models(running, "a")
         kept = {*made[-3:], made[best]}
-        until("old files to go", lambda: bodies(running, "a") == kept, 10)
+        until("old files to go", lambda: bodies(running, "a") == kept)
         for number in range(11):
             answer = running.request("GET", f"/api/v1/jobs/a/models/{number}")
             if made[number] in kept:
@@ -221,7 +221,7 @@ def test_late_updates_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert stage.report(node="n0").status_code == 200
         answer = wire.decode(stage.report(late, node="n1").content).message
         assert not answer.counted  # type: ignore[union-attr]
-        until("the late update to go", lambda: digest not in bodies(running, "main"), 10)
+        until("the late update to go", lambda: digest not in bodies(running, "main"))
         assert set(models(running, "main")) <= bodies(running, "main")
         stage.close()
 

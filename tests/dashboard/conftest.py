@@ -6,9 +6,12 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import dashboard
+from tests.dashboard.stage import PATIENCE_MS
+
+expect.set_options(timeout=PATIENCE_MS)
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -46,6 +49,7 @@ def errors() -> list[str]:
 def page(browser: Browser, errors: list[str]) -> Iterator[Page]:
     """A page; what it complains of is in `errors`."""
     opened = browser.new_page(viewport={"width": 1280, "height": 1000})
+    opened.set_default_timeout(PATIENCE_MS)
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
     yield opened

@@ -37,14 +37,14 @@ def until_it_answers(address: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """`shoal demo`, which goes on serving when its job has ended."""
+def process(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """`shoal demo`, which goes on serving when its job has ended. The browser is there before it begins."""
     argv = [sys.executable, "-m", "shoal", "demo", "--port", "0", "--keep", "--rounds", str(ROUNDS)]
     environment = os.environ | {"TMPDIR": str(tmp_path_factory.mktemp("demo")), "PYTHONUNBUFFERED": "1"}
     started = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).parents[2])
     yield started
     started.send_signal(signal.SIGINT)
-    started.communicate(timeout=60)
+    started.communicate(timeout=PATIENCE_MS / 1000)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def ends(process: subprocess.Popen[str]) -> Callable[[], None]:
 
     def end() -> None:
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(PATIENCE_MS / 1000)
 
     return end
 

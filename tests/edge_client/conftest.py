@@ -14,7 +14,7 @@ import structlog
 
 from edge_client.agent import Agent
 from edge_client.settings import EdgeSettings
-from tests.edge_client.fake import Coordinator, serving
+from tests.edge_client.fake import PATIENCE_S, Coordinator, serving
 from tests.edge_client.learners import VectorLearner
 
 PLAN = {"rounds": 3, "schedule": {"name": "rounds", "min_nodes": 1, "deadline_s": 60.0}}
@@ -45,7 +45,7 @@ class Place:
     def join(self, learner: Any = None, **more: Any) -> bool:
         """Take part until the job has ended."""
         agent = Agent(self.settings(**more), learner or VectorLearner())
-        return asyncio.run(asyncio.wait_for(agent.run(), 60.0))
+        return asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
 
 
 @pytest.fixture
@@ -79,6 +79,6 @@ class Running:
 
     def end(self) -> Any:
         """What came of it."""
-        self._thread.join(30.0)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "it goes on and on"
         return self.outcome[0]

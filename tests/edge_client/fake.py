@@ -39,6 +39,8 @@ from shoal.runtime.store import FileBodies, digest_of
 from shoal.spec import parse_job
 
 PREFIX = "/api/v1"
+PATIENCE_S = 60.0
+"""How long a test waits for what must happen; a loaded machine takes its time."""
 
 
 @dataclass
@@ -108,7 +110,7 @@ class Coordinator:
                     self.counted.append((job, effect.to, effect.body.order))
             self.changed.notify_all()
 
-    def wait(self, condition: Any, patience_s: float = 30.0) -> None:
+    def wait(self, condition: Any, patience_s: float = PATIENCE_S) -> None:
         """Until the condition holds. Raises `AssertionError` when it takes too long."""
         with self.changed:
             assert self.changed.wait_for(condition, patience_s), "it did not happen"

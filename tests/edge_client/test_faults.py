@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.errors import NotAllowed, Refused, Unreachable
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
-from tests.edge_client.fake import Answer, Coordinator, Request, serving
+from tests.edge_client.fake import PATIENCE_S, Answer, Coordinator, Request, serving
 from tests.edge_client.learners import VectorLearner
 
 ENDPOINTS = [
@@ -98,7 +98,7 @@ def test_a_report_on_a_foreign_order_is_dropped(place: Place) -> None:
     coordinator = place.coordinator
     fault = coordinator.plant("409", "POST", "/jobs/j/reports", code="order.foreign")
     node = Running(place, VectorLearner())
-    fault.hit.wait(10.0)
+    assert fault.hit.wait(PATIENCE_S)
     # Nothing stands in the way of the order that does stand: it is done again after a restart of the node.
     node.leave()
     assert node.end() is False

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from edge_client.running import _Process
 from shoal.runtime.store import no_crash
 from shoal.runtime.threads import Lane
 from tests.edge_client.conftest import Place
+from tests.edge_client.fake import PATIENCE_S
 from tests.edge_client.learners import VectorLearner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def test_ctrl_c_hands_the_order_back(place: Place) -> None:
     with process(place) as node:
         training(place)
         node.send_signal(signal.SIGINT)
-        said = node.communicate(timeout=30)[1]
+        said = node.communicate(timeout=PATIENCE_S)[1]
         assert node.returncode == 130, said
     assert place.coordinator.left == ["a"]
     assert "Traceback" not in said
@@ -70,26 +70,24 @@ def test_ctrl_c_delivers_what_is_ready(place: Place) -> None:
     coordinator = place.coordinator
     faults = [coordinator.plant("503", "POST", "/jobs/j/reports", retry_after="1")]
     with process(place) as node:
-        faults[0].hit.wait(30.0)
+        assert faults[0].hit.wait(PATIENCE_S)
         node.send_signal(signal.SIGINT)
-        said = node.communicate(timeout=30)[1]
+        said = node.communicate(timeout=PATIENCE_S)[1]
         assert node.returncode == 130, said
     assert len(coordinator.counted) == 1  # the initial model
     assert coordinator.left == ["a"]
 
 
 def test_ctrl_c_twice_is_now(place: Place) -> None:
-    """A report that would be given a minute to get through is not waited for."""
+    """A report that would be given an hour to get through is not waited for."""
     coordinator = place.coordinator
     faults = [coordinator.plant("503", "POST", "/jobs/j/reports") for _ in range(5000)]
-    with process(place, ANSWER_S="60") as node:
-        faults[0].hit.wait(30.0)
+    with process(place, ANSWER_S="3600") as node:
+        assert faults[0].hit.wait(PATIENCE_S)
         node.send_signal(signal.SIGINT)
         assert "handing my orders back" in next(line for line in node.stderr or () if "handing" in line)
         node.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        assert node.wait(timeout=50) == 130
-        assert time.monotonic() - begun < 30.0
+        assert node.wait(timeout=PATIENCE_S) == 130
     assert coordinator.left == []
 
 
@@ -97,7 +95,7 @@ def test_a_learner_that_does_not_listen_keeps_nobody(place: Place) -> None:
     with process(place, OPTIONS='{"fault": "deaf"}') as node:
         training(place)
         node.send_signal(signal.SIGINT)
-        assert node.wait(timeout=30) == 130
+        assert node.wait(timeout=PATIENCE_S) == 130
     assert place.coordinator.left == ["a"]
 
 
@@ -120,12 +118,12 @@ def test_the_interpreter_is_not_torn_down_under_a_training(
 
 def test_sigterm_lets_the_work_be_done(place: Place) -> None:
     coordinator = place.coordinator
-    with process(place, WORK_S="60") as node:
+    with process(place, WORK_S="3600") as node:
         training(place)
         node.send_signal(signal.SIGTERM)
         assert any("ending" in line for line in node.stderr or ())
         (place.folder / "hold").unlink()
-        assert node.wait(timeout=30) == 0
+        assert node.wait(timeout=PATIENCE_S) == 0
     assert len(coordinator.counted) == 2  # the initial model, and the round that was in hand
     assert coordinator.left == ["a"]
 
@@ -134,7 +132,7 @@ def test_sigterm_does_not_wait_for_ever(place: Place) -> None:
     with process(place, WORK_S="0.2", ANSWER_S="0.1") as node:
         training(place)
         node.send_signal(signal.SIGTERM)
-        assert node.wait(timeout=30) == 0
+        assert node.wait(timeout=PATIENCE_S) == 0
     assert len(place.coordinator.counted) == 1
     assert place.coordinator.left == ["a"]
 
@@ -143,7 +141,7 @@ def test_a_second_process_with_the_same_state_is_refused(place: Place) -> None:
     with process(place):
         training(place)
         with process(place) as second:
-            said = second.communicate(timeout=30)[1]
+            said = second.communicate(timeout=PATIENCE_S)[1]
             assert second.returncode == 1
     assert "another edge client works with" in said
     assert "hint:" in said
@@ -166,7 +164,7 @@ def test_a_second_process_with_the_same_state_is_refused(place: Place) -> None:
 )
 def test_what_is_wrong_is_said_in_a_sentence(place: Place, settings: dict[str, str], code: int, text: str) -> None:
     with process(place, **settings) as node:
-        said = node.communicate(timeout=30)[1]
+        said = node.communicate(timeout=PATIENCE_S)[1]
         assert node.returncode == code, said
     assert text in said
     assert "Traceback" not in said
