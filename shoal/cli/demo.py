@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PORT = 8080
+PORTS = range(20_000, 32_768)
 READY_S = 60.0
 RUN_S = 1800.0
 JOB, DRIFT_JOB = "digits", "digits-drift"
@@ -120,15 +121,16 @@ def check_split(split: str, clients: int) -> None:
 
 
 def free_port(wanted: int) -> int:
-    """The wanted port if nobody has it, else a free one."""
-    import socket
+    """The wanted port if nobody has it, else a free one.
 
-    if wanted and is_free(HOST, wanted):
-        return wanted
-    with socket.socket() as tried:
-        tried.bind((HOST, 0))
-        found: int = tried.getsockname()[1]
-        return found
+    Not of those that the system gives to outgoing connections: until somebody listens there, it might give it away.
+    """
+    import random
+
+    for port in (wanted, *random.sample(PORTS, len(PORTS))):
+        if port and is_free(HOST, port):
+            return port
+    raise ShoalError(f"no port of {HOST} is free", code="port.in-use", hint="end what uses them")
 
 
 def start(house: Household, plan: Plan) -> list[Child]:

@@ -78,6 +78,17 @@ class Output:
             text = "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
             console.out(text, end="", highlight=False)
 
+    def interrupted(self, what_stays: str) -> None:
+        """Ctrl-C: say what goes on all the same; else, on a terminal, that this is the end, in the place of its ^C."""
+        if what_stays:
+            self.notice(safe(what_stays))
+        elif self.console("stderr").is_terminal and not self.flags.quiet:
+            from rich.control import Control
+            from rich.segment import ControlType
+
+            self.console("stderr").control(Control(ControlType.CARRIAGE_RETURN))
+            self.console("stderr").print("interrupted")
+
     def detail(self, text: str) -> None:
         """Say something that only --verbose wants to hear."""
         if self.flags.verbose:

@@ -61,6 +61,14 @@ def exit_code(error: ShoalError) -> int:
 class Program(TyperGroup):
     """The root of the command line."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; typer makes an exit code of what interrupts it, and keeps nothing of what that says."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as end:
+            out.interrupted(str(end))
+            raise
+
     def main(
         self,
         args: Sequence[str] | None = None,

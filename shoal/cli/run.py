@@ -12,6 +12,7 @@ import typer
 from shoal.cli.jobs import node_table, summary
 from shoal.cli.options import JobFile, Judged, Presets, Token, Url, spread
 from shoal.cli.output import Advance, out
+from shoal.cli.signals import Interrupted
 from shoal.cli.text import size
 from shoal.core.errors import ShoalError
 
@@ -104,8 +105,7 @@ def watched(api: Api, job: dict[str, Any], watching: Watching) -> dict[str, Any]
     try:
         return follow(api, job, timeout_s=watching.timeout_s)
     except KeyboardInterrupt:
-        out.notice(f"{name} goes on: shoal jobs show {name}; to end it: shoal jobs stop {name}")
-        raise
+        raise Interrupted(f"{name} goes on: shoal jobs show {name}; to end it: shoal jobs stop {name}") from None
 
 
 def run_all(api: Api, wanted: list[dict[str, Any]], watching: Watching, several: Several) -> None:

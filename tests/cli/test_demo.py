@@ -91,7 +91,7 @@ def test_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         port = taken.getsockname()[1]
         assert free_port(port) not in (0, port)
     assert free_port(port) == port
-    assert free_port(0) > 0
+    assert free_port(0) < 32_768, "beyond are those of outgoing connections"
 
 
 @pytest.mark.parametrize("arguments", [["--split", "shards:0"], ["--clients", "64", "--split", "shards:200"]])

@@ -22,7 +22,7 @@ SLEEPS = "import time; print('asleep', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
 
 
-def until(true: Callable[[], bool], within_s: float = 20) -> None:
+def until(true: Callable[[], bool], within_s: float = 60) -> None:
     due = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < due, "it has not happened"
@@ -127,7 +127,7 @@ def test_what_is_started_has_no_settings_of_a_person(monkeypatch: pytest.MonkeyP
     (place / "shoal.toml").write_text("[client]\nurl = 'http://elsewhere:2'\n")
     with household("shoal-test-") as house:
         one = house.start("config", ["config", "show", "--json"])
-        one.process.wait(30)
+        one.process.wait(60)
         said = one.tail()
     assert '"status": "ok"' in said
     assert "elsewhere" not in said
