@@ -13,6 +13,9 @@ from tests.cli.commands import COMMANDS, JOB, MODEL, export_answers, job_answers
 from tests.cli.conftest import Shoal, envelope
 from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
 
+CONNECTIONS = 100
+"""More than two runs can make: a stream that has ended is opened again while its last event is still looked at."""
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +190,7 @@ def test_a_job_that_comes_to_nothing_ends_with_1(shoal: Shoal, fake: FakeCoordin
     run_answers(fake, place)
     ended = a_job(state=state, state_why="enough")
     fake.answers["GET /jobs/digits"] = ended
-    fake.events = [[("job", ended)], [("job", ended)]]
+    fake.events = [[("job", ended)]] * CONNECTIONS
     result = shoal("run", "job.toml", env=at(fake))
     assert result.exit_code == 1
     assert f"digits is {state}: enough" in result.stderr
@@ -224,7 +227,7 @@ def test_warnings_are_shown_and_decisions_with_verbose(shoal: Shoal, fake: FakeC
         ("version", {"job": "digits", **a_version(1)}),
     ]
     script = [*notes, ("job", a_job(state="done"))]
-    fake.events = [list(script), list(script)]
+    fake.events = [script] * CONNECTIONS
     quiet = shoal("run", "job.toml", env=at(fake)).stderr
     assert quiet == "warning: node-3: [b]NaN\n"
     loud = shoal("run", "job.toml", "--verbose", env=at(fake)).stderr
