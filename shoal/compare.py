@@ -14,13 +14,25 @@ from dataclasses import dataclass
 
 from shoal.core.errors import InvalidJob
 from shoal.plugins import suggestion
-from shoal.record import RunRecord, VersionRecord
+from shoal.record import RunRecord, Traffic, VersionRecord
 
 DEFAULT_METRICS = ("held_out/accuracy", "eval/accuracy")
 """The first of these that all runs have is compared, where nobody says which."""
 
 SHARE = 0.98
 """Of the worst run's best value: the target, where nobody says one."""
+
+
+@dataclass(frozen=True)
+class NodePrice:
+    """One node's part of a run: bytes in all, and until the target was reached (None: it never was)."""
+
+    node: str
+    """Empty for what no node had a part in, such as a model that somebody downloaded."""
+    up_bytes: int
+    down_bytes: int
+    up_to_target: int | None
+    down_to_target: int | None
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,11 @@ class Row:
     """Bytes, divided by those of the baseline."""
     version_to_target: int | None
     bytes_to_target: int | None
+    up_to_target: int | None
+    down_to_target: int | None
     seconds_to_target: float | None
+    nodes: tuple[NodePrice, ...]
+    """By name; empty for a file that an earlier release wrote."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +137,18 @@ def _row(name: str, run: RunRecord, metric: str, target: float, baseline_bytes: 
         ratio=total / baseline_bytes if baseline_bytes else None,
         version_to_target=hit.number if hit else None,
         bytes_to_target=hit.bytes if hit else None,
+        up_to_target=hit.up_bytes if hit else None,
+        down_to_target=hit.down_bytes if hit else None,
         seconds_to_target=hit.closed_s if hit else None,
+        nodes=tuple(_node_price(node, whole, hit) for node, whole in sorted(run.nodes.items())),
     )
+
+
+def _node_price(node: str, whole: Traffic, hit: VersionRecord | None) -> NodePrice:
+    if hit is None:
+        return NodePrice(node, whole.up, whole.down, None, None)
+    then = hit.nodes.get(node, Traffic())
+    return NodePrice(node, whole.up, whole.down, then.up, then.down)
 
 
 def _best(metric: str, values: Sequence[tuple[VersionRecord, float]]) -> float | None:

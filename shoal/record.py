@@ -11,16 +11,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shoal.core.errors import InvalidJob
 
 FORMAT: Literal["shoal-run/1"] = "shoal-run/1"
+
+
+class Traffic(NamedTuple):
+    """Bytes of one node, from it to the coordinator and back."""
+
+    up: int = 0
+    down: int = 0
+
+    @property
+    def both(self) -> int:
+        """Both directions."""
+        return self.up + self.down
 
 
 class _Table(BaseModel):
@@ -39,6 +51,8 @@ class VersionRecord(_Table):
     up_bytes: int
     """From nodes to the coordinator, from the job's start to the end of the round that made this version."""
     down_bytes: int
+    nodes: dict[str, Traffic] = {}
+    """The same by node; empty in files of earlier releases. What belongs to no node ("") is among them."""
 
     @property
     def bytes(self) -> int:
@@ -58,6 +72,7 @@ class RunRecord(_Table):
     origin: Literal["coordinator", "simulation"]
     up_bytes: int
     down_bytes: int
+    nodes: dict[str, Traffic] = {}
     versions: tuple[VersionRecord, ...]
 
 
@@ -80,6 +95,8 @@ class SimulatedVersion(Protocol):
     def up_bytes(self) -> int: ...
     @property
     def down_bytes(self) -> int: ...
+    @property
+    def nodes(self) -> Mapping[str, Traffic]: ...
 
 
 class Simulated(Protocol):
@@ -112,6 +129,7 @@ def of_simulation(job: Job, result: Simulated) -> RunRecord:
     """The record of a simulated run."""
     ups = accumulate(version.up_bytes for version in result.versions)
     downs = accumulate(version.down_bytes for version in result.versions)
+    by_node = accumulate((dict(version.nodes) for version in result.versions), _summed)
     start = result.versions[0].closed if result.versions else 0.0
     return RunRecord(
         name=job.name,
@@ -122,6 +140,7 @@ def of_simulation(job: Job, result: Simulated) -> RunRecord:
         origin="simulation",
         up_bytes=sum(result.up_bytes.values()),
         down_bytes=sum(result.down_bytes.values()),
+        nodes=_by_node(result.up_bytes, result.down_bytes),
         versions=tuple(
             VersionRecord(
                 number=version.number,
@@ -132,21 +151,38 @@ def of_simulation(job: Job, result: Simulated) -> RunRecord:
                 metrics=dict(version.metrics),
                 up_bytes=up,
                 down_bytes=down,
+                nodes=nodes,
             )
-            for version, up, down in zip(result.versions, ups, downs, strict=True)
+            for version, up, down, nodes in zip(result.versions, ups, downs, by_node, strict=True)
         ),
     )
 
 
-def of_job(job: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], traffic: Mapping[str, Any]) -> RunRecord:
-    """The record of a job from what the API says: the job, its versions, its traffic by version."""
-    spent: defaultdict[tuple[int, str], int] = defaultdict(int)
-    for row in traffic["rows"]:
-        spent[row["version"], row["direction"]] += row["bytes"]
+def _by_node(up: Mapping[str, int], down: Mapping[str, int]) -> dict[str, Traffic]:
+    """Two counts by node as one."""
+    return {node: Traffic(up.get(node, 0), down.get(node, 0)) for node in sorted({*up, *down})}
 
-    def so_far(number: int, direction: str) -> int:
+
+def _summed(so_far: dict[str, Traffic], more: Mapping[str, Traffic]) -> dict[str, Traffic]:
+    """Bytes by node, added up."""
+    either = sorted({*so_far, *more})
+    both = {node: (so_far.get(node, Traffic()), more.get(node, Traffic())) for node in either}
+    return {node: Traffic(one.up + other.up, one.down + other.down) for node, (one, other) in both.items()}
+
+
+def of_job(job: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], traffic: Mapping[str, Any]) -> RunRecord:
+    """The record of a job from what the API says: the job, its versions, its traffic by version and node."""
+    rows = sorted(traffic["rows"], key=lambda row: int(row["version"]))
+    spent: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
+    reached: dict[int, tuple[dict[str, Traffic], int, int]] = {}
+    for number in sorted({int(version["number"]) for version in versions}):
         # Bytes of a round are booked under the version that it began with, those outside any round under -1.
-        return sum(count for (at, way), count in spent.items() if way == direction and at < number)
+        while rows and rows[0]["version"] < number:
+            row = rows.pop(0)
+            spent[row["direction"]][row["node"]] += row["bytes"]
+        reached[number] = _by_node(spent["up"], spent["down"]), spent["up"].total(), spent["down"].total()
+    for row in rows:
+        spent[row["direction"]][row["node"]] += row["bytes"]
 
     return RunRecord(
         name=job["name"],
@@ -157,6 +193,7 @@ def of_job(job: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], traffi
         origin="coordinator",
         up_bytes=traffic["total"]["up"],
         down_bytes=traffic["total"]["down"],
+        nodes=_by_node(spent["up"], spent["down"]),
         versions=tuple(
             VersionRecord(
                 number=version["number"],
@@ -165,8 +202,9 @@ def of_job(job: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], traffi
                 closed_s=version["elapsed_s"],
                 reports=version["reports"],
                 metrics=version["metrics"],
-                up_bytes=so_far(version["number"], "up"),
-                down_bytes=so_far(version["number"], "down"),
+                nodes=reached[version["number"]][0],
+                up_bytes=reached[version["number"]][1],
+                down_bytes=reached[version["number"]][2],
             )
             for version in versions
         ),

@@ -30,6 +30,7 @@ from shoal.core.message import Bodies, Message, Metrics, Order, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
 from shoal.core.tree import Slots, Tree
+from shoal.record import Traffic
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
 from shoal.sim.coordinator import Timing
@@ -89,6 +90,8 @@ class Round:
     metrics: Metrics
     up_bytes: int
     down_bytes: int
+    nodes: Mapping[str, Traffic]
+    """The same bytes by node."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +186,12 @@ class Record(Watch):
     def __init__(self, name: str, versions: int, progress: Progress | None, judge: Judge | None) -> None:
         self._name, self._versions, self._progress, self._judge = name, versions, progress, judge
         self._fed = 0
-        self._made: dict[int, tuple[Version, int, int]] = {}
+        self._made: dict[int, tuple[Version, dict[str, Traffic]]] = {}
         self._metrics: dict[int, Metrics] = {}
         self._held_out: dict[int, Metrics] = {}
         self._notes: list[Note] = []
         self._bytes: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
-        self._before = 0, 0
+        self._before: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
         self._batches: dict[str, float] = {}
         self._held: dict[str, Ref | None] = {}
         self.begun = 0
@@ -221,9 +224,10 @@ class Record(Watch):
     def _close(self, version: Version) -> None:
         if self._judge is not None:
             self._held_out[version.number] = self._judge(version.model)
-        up, down = self._bytes["up"].total(), self._bytes["down"].total()
-        self._made[version.number] = version, up - self._before[0], down - self._before[1]
-        self._before = up, down
+        more = {way: count - self._before[way] for way, count in self._bytes.items()}
+        nodes = sorted({*more["up"], *more["down"]})
+        self._made[version.number] = version, {node: Traffic(more["up"][node], more["down"][node]) for node in nodes}
+        self._before = {way: Counter(count) for way, count in self._bytes.items()}
 
     def travels(self, node: str, direction: Direction, message: Message | Rejected) -> None:
         """Count a message, and the body that goes with a report."""
@@ -264,10 +268,11 @@ class Record(Watch):
                 version.closed,
                 len(version.reports),
                 self._measured(number),
-                up,
-                down,
+                sum(traffic.up for traffic in nodes.values()),
+                sum(traffic.down for traffic in nodes.values()),
+                nodes,
             )
-            for number, (version, up, down) in sorted(self._made.items())
+            for number, (version, nodes) in sorted(self._made.items())
         )
         return Result(
             name=self._name,

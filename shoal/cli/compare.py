@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +32,7 @@ Runs = Annotated[
 def compare(runs: Runs, *, judged: Judged, url: Url = None, token: Token = None) -> None:
     """Compare runs: accuracy, bytes and synchronisations, and what it cost to reach a target.
 
-    Example: shoal compare digits-fedavg digits-fedsgd old/digits.json --target 0.95
+    Example: shoal compare digits-fedavg digits-fedsgd old/digits.json --target 0.95 --by node
 
     A run is the name of a job at the coordinator, or a file (.json) that shoal simulate or shoal export wrote with
     --record.
@@ -77,7 +77,7 @@ def fetch(api: Api, job: str) -> RunRecord:
 
     path = f"/jobs/{segment(job)}"
     versions = api.get(f"{path}/versions", points=0)["versions"]
-    return of_job(api.get(path), versions, api.get(f"{path}/traffic", by="version"))
+    return of_job(api.get(path), versions, api.get(f"{path}/traffic", by=["version", "node"]))
 
 
 def write(record: RunRecord, path: Path) -> None:
@@ -109,12 +109,16 @@ def answer(records: Mapping[str, RunRecord], judged: Judged) -> None:
     if len({record.origin for record in records.values()}) > 1:
         out.warn("bytes of simulated runs lack the heads and polls that those of a coordinator include")
     data = {"comparison": asdict(comparison), "runs": {name: one.model_dump() for name, one in records.items()}}
-    out.answer(data, comparison_table(comparison), _legend(comparison))
+    shown = [node_table(comparison)] if judged.by == "node" else []
+    out.answer(data, comparison_table(comparison), *shown, _legend(comparison))
+    silent = [row.run for row in comparison.rows if not row.nodes]
+    if shown and silent:
+        out.warn(f"{', '.join(silent)}: written without bytes per node; record it anew with this release")
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """One line per run, in the order in which they were named."""
-    shown = percent if comparison.metric.endswith("accuracy") else number
+    shown = _shown(comparison)
     goal = shown(comparison.target)
     columns = ("final", "best", "syncs", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
     rows = table("run", "protocol", *columns, right=columns, turns=True)
@@ -132,6 +136,26 @@ def comparison_table(comparison: Comparison) -> Table:
             percent(row.ratio),
         )
     return rows
+
+
+def node_table(comparison: Comparison) -> Table:
+    """One line per run and node, and the sum of a run's: what each sent and got, in all and until the target."""
+    goal = _shown(comparison)(comparison.target)
+    columns = ("up", "down", f"up to {goal}", f"down to {goal}", f"bytes to {goal}")
+    rows = table("run", "node", *columns, right=columns)
+    for row in comparison.rows:
+        for one in row.nodes:
+            both = None if one.up_to_target is None else one.up_to_target + (one.down_to_target or 0)
+            counts = (one.up_bytes, one.down_bytes, one.up_to_target, one.down_to_target, both)
+            rows.add_row(row.run, one.node or "(no node)", *map(size, counts))
+        whole = (row.up_bytes, row.down_bytes, row.up_to_target, row.down_to_target, row.bytes_to_target)
+        rows.add_row(row.run, "all", *map(size, whole))
+    return rows
+
+
+def _shown(comparison: Comparison) -> Callable[[float | None], str]:
+    """How values of the metric are written."""
+    return percent if comparison.metric.endswith("accuracy") else number
 
 
 def _legend(comparison: Comparison) -> str:

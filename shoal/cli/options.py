@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -58,6 +58,9 @@ class Judged:
         typer.Option(help="value whose price is asked (default: 0.98 of the worst run's best)", show_default=False),
     ] = None
     baseline: Annotated[str, typer.Option(help="run that the others are measured by (default: with most bytes)")] = ""
+    by: Annotated[
+        Literal["run", "node"], typer.Option(help="node: also what each node sent and got until the target")
+    ] = "run"
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -35,9 +35,9 @@ def row(said: str, name: str) -> str:
 def knows(fake: FakeCoordinator, name: str, factor: int = 1, state: str = "done") -> None:
     """A job that has ended, at the coordinator."""
     rows = [
-        {"version": v, "direction": direction, "bytes": factor * size}
+        {"version": v, "node": node, "direction": direction, "bytes": factor * size}
         for v in (-1, 0, 1, 2)
-        for direction, size in (("up", 1000), ("down", 3000))
+        for node, direction, size in (("a", "up", 900), ("b", "up", 100), ("a", "down", 1000), ("b", "down", 2000))
     ]
     fake.answers |= {
         f"GET /jobs/{name}": a_job(name=name, state=state, version=2, versions=2),
@@ -75,7 +75,37 @@ def test_jobs_and_files_stand_beside_each_other(shoal: Shoal, fake: FakeCoordina
     assert a["ratio"] == 1
     assert data["runs"].keys() == {"digits", "a"}
     assert "heads and polls" in result.stderr
-    assert [asked.query for asked in fake.asked if asked.path.endswith("/traffic")] == ["by=version"]
+    assert [asked.query for asked in fake.asked if asked.path.endswith("/traffic")] == ["by=version&by=node"]
+
+
+def test_each_node_has_its_price(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    knows(fake, "digits")
+    data = envelope(shoal("compare", "digits", "--json", env=at(fake)))["data"]
+    (row_,) = data["comparison"]["rows"]
+    assert (row_["up_to_target"], row_["down_to_target"]) == (2000, 6000)
+    assert row_["nodes"] == [
+        {"node": "a", "up_bytes": 3600, "down_bytes": 4000, "up_to_target": 1800, "down_to_target": 2000},
+        {"node": "b", "up_bytes": 400, "down_bytes": 8000, "up_to_target": 200, "down_to_target": 4000},
+    ]
+    said = shoal("compare", "digits", "--by", "node", env=at(fake)).stdout
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "digits a 3.6 kB 4 kB 1.8 kB 2 kB 3.8 kB" in lines
+    assert "digits b 400 B 8 kB 200 B 4 kB 4.2 kB" in lines
+    assert "digits all 4 kB 12 kB 2 kB 6 kB 8 kB" in lines
+    assert "digits b" not in " ".join(shoal("compare", "digits", env=at(fake)).stdout.split())
+
+
+def test_a_target_that_was_not_reached_has_no_price(shoal: Shoal, fake: FakeCoordinator) -> None:
+    knows(fake, "digits")
+    said = shoal("compare", "digits", "--by", "node", "--target", "0.99", env=at(fake)).stdout
+    assert "digits b 400 B 8 kB – – –" in [" ".join(line.split()) for line in said.splitlines()]
+
+
+def test_a_file_of_an_earlier_release_says_so(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    run_files(fake, place)
+    result = shoal("compare", "a.json", "--by", "node")
+    assert row(result.stdout, "a").startswith("a fedavg")
+    assert "a: written without bytes per node" in result.stderr
 
 
 def test_runs_of_one_name_are_told_apart(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
@@ -145,6 +175,10 @@ def test_bytes_of_a_record_only_grow(shoal: Shoal, place: Path) -> None:
     assert totals[-1] <= (run["up_bytes"], run["down_bytes"]) == (data["up_bytes"], data["down_bytes"])
     assert sum(version["up_bytes"] for version in data["versions"]) == totals[-1][0]
     assert run["versions"][0]["closed_s"] == 0
+    for table in (run, *run["versions"]):
+        assert sum(up for up, _ in table["nodes"].values()) == table["up_bytes"]
+        assert sum(down for _, down in table["nodes"].values()) == table["down_bytes"]
+    assert run["nodes"].keys() == {"node-0", "node-1", "node-2"}
 
 
 def test_every_version_is_measured_on_held_out_data(shoal: Shoal, place: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.compare import compare
+from shoal.compare import NodePrice, compare
 from shoal.core.errors import InvalidJob
-from shoal.record import RunRecord, dumped, loaded, of_job
+from shoal.record import RunRecord, Traffic, dumped, loaded, of_job
 from tests.compare.runs import a_run, accuracies
 
 COSTLY = accuracies(0.1, 0.8, 0.97, 0.96, bytes_per_version=300)
@@ -98,8 +98,8 @@ def test_a_job_with_its_traffic() -> None:
         for n in range(3)
     ]
     rows = [
-        {"version": version, "direction": direction, "bytes": 10 ** (version + 1) * factor}
-        for version in (-1, 0, 1, 2)
+        {"version": version, "node": f"n{version % 2}", "direction": direction, "bytes": 10 ** (version + 1) * factor}
+        for version in (2, -1, 0, 1)
         for direction, factor in (("up", 1), ("down", 2))
     ]
     run = of_job(job, versions, {"rows": rows, "total": {"up": 1111, "down": 2222}})
@@ -108,9 +108,35 @@ def test_a_job_with_its_traffic() -> None:
         (11, 22, 33),
         (111, 222, 333),
     ]
+    assert [one.nodes for one in run.versions] == [
+        {"n1": (1, 2)},
+        {"n0": (10, 20), "n1": (1, 2)},
+        {"n0": (10, 20), "n1": (101, 202)},
+    ]
+    assert run.nodes == {"n0": (1010, 2020), "n1": (101, 202)}
     assert [(one.opened_s, one.closed_s) for one in run.versions] == [(-1.5, 0), (0.5, 2), (2.5, 4)]
     assert (run.up_bytes, run.down_bytes, run.seed, run.origin) == (1111, 2222, 7, "coordinator")
     assert run.versions[0].metrics["eval/loss"] != run.versions[0].metrics["eval/loss"]
+
+
+def test_each_node_has_its_price() -> None:
+    versions = tuple(
+        one.model_copy(update={"nodes": {"a": Traffic(one.number, 2 * one.number), "b": Traffic(0, 5)}})
+        for one in COSTLY.versions
+    )
+    whole = {"a": Traffic(9, 18), "b": Traffic(1, 5), "c": Traffic(7, 7)}
+    run = COSTLY.model_copy(update={"versions": versions, "nodes": whole})
+    (row,) = compare({"costly": run}, target=0.96).rows
+    assert (row.up_to_target, row.down_to_target) == (200, 400)
+    assert row.nodes == (NodePrice("a", 9, 18, 2, 4), NodePrice("b", 1, 5, 0, 5), NodePrice("c", 7, 7, 0, 0))
+    (never,) = compare({"costly": run}, target=0.99).rows
+    assert never.nodes[0] == NodePrice("a", 9, 18, None, None)
+    assert (never.up_to_target, never.down_to_target) == (None, None)
+
+
+def test_bytes_by_node_survive_a_file() -> None:
+    run = COSTLY.model_copy(update={"nodes": {"a": Traffic(9, 18)}})
+    assert loaded(dumped(run), "file") == run
 
 
 @given(values=st.lists(st.floats(width=64), max_size=5))

@@ -71,6 +71,27 @@ def test_from_the_list_to_the_comparison(address: str, table: dict[str, Any], pa
         expect(page.get_by_test_id(f"compare-{chart}").locator("canvas")).to_be_visible()
 
 
+def test_each_node_has_its_price(address: str, table: dict[str, Any], page: Page) -> None:
+    """Of bytes to the target, which no longer change; late polls may still be added to the sums."""
+    page.goto(f"{address}/compare?runs={','.join(RUNS)}&target={table['target']}")
+    rows = page.get_by_test_id("compare-nodes").locator("tbody tr")
+    known = [(row["run"], node) for row in table["rows"] for node in row["nodes"]]
+    expect(rows).to_have_count(len(known), timeout=PATIENCE_MS)
+    assert len([node for _, node in known if node["node"]]) == 4
+    for row, (run, node) in zip(rows.all(), known, strict=True):
+        cells = [cell.strip() for cell in row.locator("td").all_inner_texts()]
+        assert run in row.locator("th").inner_text()
+        assert cells[0] == (node["node"] or "(no node)")
+        for cell, name in ((cells[3], "up_to_target"), (cells[4], "down_to_target")):
+            assert in_bytes(cell) == pytest.approx(node[name], rel=0.01)
+
+
+def in_bytes(cell: str) -> float:
+    """19.3 kB as a number."""
+    number, unit = cell.split()
+    return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+
+
 def test_the_axis_is_in_the_address(address: str, page: Page) -> None:
     page.goto(f"{address}/compare?runs={','.join(RUNS)}")
     page.get_by_test_id("axis-bytes").click(timeout=PATIENCE_MS)

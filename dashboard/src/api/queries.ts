@@ -7,12 +7,13 @@ import { deltas } from "../live/log";
 import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions } from "../live/merge";
 import { api, unwrap } from "./client";
 import { reviveJob, reviveNode, reviveVersion } from "./revive";
-import type { Role } from "./types";
+import type { Job, Role } from "./types";
 
 /** A line of a chart is drawn from at most this many versions; the coordinator thins out longer runs. */
 const CHART_POINTS = 1500;
 const SPARK_POINTS = 48;
 const NOTES = 500;
+const TRAFFIC_MS = 10_000;
 
 export const keys = {
   jobs: ["jobs"] as const,
@@ -20,6 +21,7 @@ export const keys = {
   versions: (job: string) => ["versions", job] as const,
   notes: (job: string) => ["notes", job] as const,
   nodes: (job: string) => ["nodes", job] as const,
+  traffic: (job: string) => ["traffic", job] as const,
   session: ["session"] as const,
 };
 
@@ -57,6 +59,17 @@ function versionsQuery(job: string, points: number) {
 
 export const chartVersionsQuery = (job: string) => versionsQuery(job, CHART_POINTS);
 export const sparkVersionsQuery = (job: string) => versionsQuery(job, SPARK_POINTS);
+
+/** Bytes by version and node. The stream does not tell them: while the job runs they are asked for again. */
+export const trafficQuery = ({ name, ended_at }: Job) =>
+  queryOptions({
+    queryKey: [...keys.traffic(name), ended_at],
+    queryFn: async () => {
+      const params = { path: { job: name }, query: { by: ["version" as const, "node" as const] } };
+      return (await unwrap(api.GET("/api/v1/jobs/{job}/traffic", { params }))).rows;
+    },
+    refetchInterval: ended_at === null ? TRAFFIC_MS : false,
+  });
 
 export const notesQuery = (job: string) =>
   queryOptions({

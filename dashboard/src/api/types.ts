@@ -11,6 +11,7 @@ export type RawJob = Schemas["Job"];
 export type RawVersion = Schemas["Version"];
 export type RawNode = Schemas["JobNode"];
 export type Note = Schemas["Note"];
+export type TrafficRow = Schemas["TrafficRow"];
 
 /** An event of the stream: its name, and what its data is once it was parsed. */
 export type StreamEvent = Schemas["StreamEvent"];

@@ -1,11 +1,12 @@
 import { useQueries } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
-import { chartVersionsQuery, jobQuery } from "../api/queries";
-import { AXES, axisLabel } from "../charts/axis";
+import { chartVersionsQuery, jobQuery, trafficQuery } from "../api/queries";
+import { AXES } from "../charts/axis";
+import { AxisChoice } from "../charts/AxisChoice";
 import { SYNC } from "../charts/lineOptions";
 import { resetZoom, type Zoom } from "../charts/options";
 import type { What } from "../format/metric";
-import { bytes, count, figure, percent } from "../format/number";
+import { bytes, count, figure, percent, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { duration } from "../format/time";
 import { isDynamic, type Unit } from "../format/unit";
@@ -13,7 +14,8 @@ import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice, useParam } from "../router";
 import { Problem } from "../ui/Problem";
 import { RunsChart, Swatch } from "./RunsChart";
-import { commonMetric, compareRuns, type Run } from "./runs";
+import { nodePrices } from "./nodes";
+import { commonMetric, compareRuns, type Row, type Run } from "./runs";
 import "../styles/job.css";
 import "../styles/compare.css";
 
@@ -56,23 +58,14 @@ function Charts({ runs }: { runs: Run[] }) {
     <>
       <div className="toolbar">
         <h2>Learning</h2>
-        <div className="segments" role="radiogroup" aria-label="Along">
-          {AXES.map((option) => (
-            <label key={option} data-testid={`axis-${option}`}>
-              <input
-                type="radio"
-                name="axis"
-                className="visually-hidden"
-                checked={axis === option}
-                onChange={() => {
-                  resetZoom(zoom, SYNC);
-                  setAxis(option);
-                }}
-              />
-              <span>{axisLabel(option, unit)}</span>
-            </label>
-          ))}
-        </div>
+        <AxisChoice
+          axis={axis}
+          unit={unit}
+          onChange={(chosen) => {
+            resetZoom(zoom, SYNC);
+            setAxis(chosen);
+          }}
+        />
       </div>
       <div className="pair">
         <div className="panel">
@@ -97,14 +90,62 @@ function Prices({ runs, what }: { runs: Run[]; what: What }) {
   const goal = write(target);
   const columns = ["Final", "Best", "Synchronisations", "Up", "Down", `Bytes to ${goal}`, `Time to ${goal}`, "Of baseline"];
   return (
+    <>
+      <div className="panel prices">
+        <table className="data-table" data-testid="compare-table">
+          <caption className="sub">
+            {metric}; the bytes of {baseline} are the baseline
+          </caption>
+          <thead>
+            <tr>
+              <th scope="col">Run</th>
+              {columns.map((column) => (
+                <th key={column} scope="col" className="num">
+                  {column}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map(({ run: { job }, ...row }, index) => (
+              <tr key={job.name}>
+                <th scope="row">
+                  <Swatch run={index} />
+                  <Link href={jobPath(job.name)}>{job.name}</Link>{" "}
+                  <span className="sub">
+                    {visible(job.algorithm)} · {visible(job.schedule)}
+                  </span>
+                </th>
+                <td className="num">{write(row.final)}</td>
+                <td className="num">{write(row.best)}</td>
+                <td className="num">{count(row.syncs)}</td>
+                <td className="num">{bytes(job.up_bytes)}</td>
+                <td className="num">{bytes(job.down_bytes)}</td>
+                <td className="num">{row.reached ? bytes(row.reached.total_bytes) : UNKNOWN}</td>
+                <td className="num">{duration(row.reached?.elapsed_s)}</td>
+                <td className="num">{percent(row.ratio)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <NodePrices rows={rows} goal={goal} />
+    </>
+  );
+}
+
+/** What each node sent and got until its run reached the target. */
+function NodePrices({ rows, goal }: { rows: Row[]; goal: string }) {
+  const traffic = useQueries({ queries: rows.map(({ run }) => trafficQuery(run.job)) });
+  const columns = ["Up", "Down", `Up to ${goal}`, `Down to ${goal}`, `Bytes to ${goal}`];
+  return (
     <div className="panel prices">
-      <table className="data-table" data-testid="compare-table">
-        <caption className="sub">
-          {metric}; the bytes of {baseline} are the baseline
-        </caption>
+      <table className="data-table" data-testid="compare-nodes">
+        <caption className="sub">By node: heads, polls and models</caption>
         <thead>
           <tr>
             <th scope="col">Run</th>
+            <th scope="col">Node</th>
             {columns.map((column) => (
               <th key={column} scope="col" className="num">
                 {column}
@@ -113,25 +154,22 @@ function Prices({ runs, what }: { runs: Run[]; what: What }) {
           </tr>
         </thead>
         <tbody>
-          {rows.map(({ run: { job }, ...row }, index) => (
-            <tr key={job.name}>
-              <th scope="row">
-                <Swatch run={index} />
-                <Link href={jobPath(job.name)}>{job.name}</Link>{" "}
-                <span className="sub">
-                  {visible(job.algorithm)} · {visible(job.schedule)}
-                </span>
-              </th>
-              <td className="num">{write(row.final)}</td>
-              <td className="num">{write(row.best)}</td>
-              <td className="num">{count(row.syncs)}</td>
-              <td className="num">{bytes(job.up_bytes)}</td>
-              <td className="num">{bytes(job.down_bytes)}</td>
-              <td className="num">{row.reached ? bytes(row.reached.total_bytes) : "–"}</td>
-              <td className="num">{duration(row.reached?.elapsed_s)}</td>
-              <td className="num">{percent(row.ratio)}</td>
-            </tr>
-          ))}
+          {rows.flatMap(({ run: { job }, reached }, index) =>
+            nodePrices(traffic[index]?.data ?? [], reached?.number).map(({ node, up, down, price }) => (
+              <tr key={`${job.name} ${node}`}>
+                <th scope="row">
+                  <Swatch run={index} />
+                  {job.name}
+                </th>
+                <td>{node === "" ? "(no node)" : node}</td>
+                <td className="num">{bytes(up)}</td>
+                <td className="num">{bytes(down)}</td>
+                <td className="num">{price ? bytes(price.up) : UNKNOWN}</td>
+                <td className="num">{price ? bytes(price.down) : UNKNOWN}</td>
+                <td className="num">{price ? bytes(price.up + price.down) : UNKNOWN}</td>
+              </tr>
+            )),
+          )}
         </tbody>
       </table>
     </div>

@@ -1,6 +1,7 @@
 import { useCallback, useState } from "react";
 import type { Version } from "../api/types";
-import { AXES, axisLabel } from "../charts/axis";
+import { AXES } from "../charts/axis";
+import { AxisChoice } from "../charts/AxisChoice";
 import { LineChart } from "../charts/LineChart";
 import { SYNC } from "../charts/lineOptions";
 import { resetZoom, type Zoom } from "../charts/options";
@@ -27,24 +28,15 @@ export function MetricCharts({ versions, unit }: { versions: Version[]; unit: Un
             <Icon name="zoom" /> Show all
           </button>
         )}
-        <div className="segments" role="radiogroup" aria-label="Along">
-          {AXES.map((option) => (
-            <label key={option} data-testid={`axis-${option}`}>
-              <input
-                type="radio"
-                name="axis"
-                className="visually-hidden"
-                checked={axis === option}
-                onChange={() => {
-                  zoom.current = null;
-                  setZoomed(false);
-                  setAxis(option);
-                }}
-              />
-              <span>{axisLabel(option, unit)}</span>
-            </label>
-          ))}
-        </div>
+        <AxisChoice
+          axis={axis}
+          unit={unit}
+          onChange={(chosen) => {
+            zoom.current = null;
+            setZoomed(false);
+            setAxis(chosen);
+          }}
+        />
       </div>
       <div className="pair">
         <div className="panel">
