@@ -9,7 +9,8 @@ and what a node tells must do to bound it from above without u_i itself:
 
     naive     ||u_i||^2                                     Var <= mean ||u_i||^2
     linear    and <xi, u_i>, xi = (r - r') / ||r - r'||     Var <= mean ||u_i||^2 - (mean <xi, u_i>)^2
-    sketch    and an AMS sketch of u_i, 5 KB                ||mean u_i||^2 is estimated, less its error
+    sketch    and an AMS sketch of u_i, 5 KB                Var <= mean ||u_i||^2 - ||sketch(mean u_i)||^2 / (1 + e)
+                                                            in 995 of 1,000 draws of the hashes, one for each r
 
 r' is the reference before r, which each node keeps in its private memory. A node that does not know it (it has just
 joined) says so, and until the next synchronisation everybody is taken as naive.
@@ -33,7 +34,7 @@ from shoal.core.continual import Carry, Continual, number_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Status
 from shoal.core.server_optimizer import Adam
-from shoal.core.sketch import BUCKETS, ERROR, NBYTES, ROWS, Sketch, sketch, squared_norm
+from shoal.core.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, dot, norm, sub
 
@@ -88,8 +89,10 @@ class FunctionalDynamicAveraging(Continual):
             if "xi" in mine.own:
                 along = dot(tree_slot(mine.own, "xi"), mine.displacement()) / number_slot(mine.own, "length")
                 told["along"] = along
-        state = sketch(mine.displacement()).astype("<f4").tobytes() if self.monitor == "sketch" else b""
-        return Going(mine.slots(), told, state)
+        if self.monitor != "sketch":
+            return Going(mine.slots(), told)
+        told["draw"] = float(task.version)
+        return Going(mine.slots(), told, sketch(mine.displacement(), task.version).astype("<f4").tobytes())
 
     def remembered(self, task: Task, mine: Carry) -> Slots:
         """The reference, which will be r'."""
@@ -112,11 +115,12 @@ class FunctionalDynamicAveraging(Continual):
             if known and len(before) == 1 and UNKNOWN not in before:
                 along = fmean(status.values["along"] for status in statuses)
                 return along * along
-        if self.monitor == "sketch" and all(len(status.state) == NBYTES for status in statuses):
+        draws = {status.values.get("draw") for status in statuses}
+        if self.monitor == "sketch" and len(draws) == 1 and all(len(status.state) == NBYTES for status in statuses):
             mean: Sketch = np.zeros((ROWS, BUCKETS), np.float32)
             for status in statuses:
                 mean += np.frombuffer(status.state, "<f4").reshape(ROWS, BUCKETS) / np.float32(len(statuses))
-            return squared_norm(mean) / (1 + ERROR)
+            return squared_norm(mean) / (1 + EPSILON)
         return 0.0
 
     def init(self, model: Tree) -> Slots:

@@ -5,7 +5,9 @@ Cormode and Garofalakis (VLDB 2005). Entry j of a vector u is added, with a sign
 
     row_r[h_r(j)] += s_r(j) * u_j          E ||row_r||^2 = ||u||^2,   Var ||row_r||^2 <= 2 ||u||^4 / buckets
 
-A sketch is linear: the mean of sketches is the sketch of the mean. Hashes are fixed, so all nodes use the same.
+A sketch is linear: the mean of sketches is the sketch of the mean, where all were made with the same *draw* of the
+hashes. What the error promises holds over draws, not over vectors: with hashes that stay, one direction in which models
+move again and again may be overestimated for as long as a job lasts. So nodes draw anew with each reference.
 """
 
 from __future__ import annotations
@@ -26,19 +28,23 @@ NBYTES = ROWS * BUCKETS * 4
 ERROR: float = (2 / BUCKETS) ** 0.5
 """The relative standard deviation of a row's squared norm, at most."""
 
-_SEEDS = tuple(0x9E3779B97F4A7C15 * (row + 1) % 2**64 for row in range(ROWS))
+EPSILON: float = 1.5 * ERROR
+"""What `squared_norm` overestimates by, at most, in 995 of 1,000 draws: a row is 1.5 deviations above the norm in 67,
+and the median is when three of five rows are. (Measured with the mean of ten nodes: in 995 of 1,000.)"""
+
+_GAMMA = 0x9E3779B97F4A7C15
 _HALF = np.uint64(32)
 
 
-def sketch(tree: Tree) -> Sketch:
-    """The sketch of a tree's floats, numbered in the order of its layout."""
+def sketch(tree: Tree, draw: int) -> Sketch:
+    """The sketch of a tree's floats, numbered in the order of its layout, with the hashes of that draw."""
     rows = np.zeros((ROWS, BUCKETS))
     for segment in tree.layout.segments:
         for block in segment.blocks() if segment.is_float else ():
             values = to_float(tree.block(block.start, block.stop), block.dtype)
             places = np.arange(block.first, block.first + values.size, dtype=np.uint64)
-            for row, seed in enumerate(_SEEDS):
-                mixed = _mixed(places ^ np.uint64(seed))
+            for row in range(ROWS):
+                mixed = _mixed(places ^ np.uint64(_GAMMA * (1 + row + ROWS * draw) % 2**64))
                 signed = np.where(mixed & np.uint64(1), values, -values)
                 buckets = ((mixed >> _HALF) * np.uint64(BUCKETS)) >> _HALF
                 rows[row] += np.bincount(buckets.astype(np.intp), signed, BUCKETS)
