@@ -161,7 +161,7 @@ def methods(setting: Setting, quick: bool) -> dict[str, dict[str, Any]]:
             "schedule": {"name": "drift"},
             "filters": [{"name": "quantize", "bits": 4}],
         }
-        found["fda auto 8 bit"] = {"algorithm": {"name": "fda"}, "schedule": {"name": "drift"}, "filters": EIGHT}
+        found["fda auto 8 bit"] = {"algorithm": {"name": "fda"}, "schedule": {"name": "variance"}, "filters": EIGHT}
     for table in found.values():
         table["schedule"]["min_nodes"] = setting.nodes
     return found

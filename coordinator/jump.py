@@ -10,8 +10,9 @@ more regular, because nodes that start from one model take about as long to leav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, select, update
 
@@ -32,7 +33,7 @@ class Closed:
     """What the rule looks at in a version: how long it was open, in seconds (pauses left out), and the threshold."""
 
     seconds: float
-    delta: float
+    threshold: float
 
 
 def jump(closed: Sequence[Closed]) -> float | None:
@@ -42,19 +43,27 @@ def jump(closed: Sequence[Closed]) -> float | None:
     before, last = closed[-2 * WINDOW : -WINDOW], closed[-WINDOW:]
     took = max(sum(one.seconds for one in last), 1e-6)
     ratio = sum(one.seconds for one in before) / took
-    return ratio if ratio >= FACTOR and last[-1].delta >= before[0].delta else None
+    return ratio if ratio >= FACTOR and last[-1].threshold >= before[0].threshold else None
+
+
+def threshold(numbers: Mapping[str, Any]) -> float | None:
+    """Above what a schedule synchronises, as its numbers tell: Delta of `drift`, Theta of `variance`."""
+    found = numbers.get("delta", numbers.get("theta"))
+    return found if isinstance(found, int | float) else None
 
 
 def find(connection: Connection, job: str, version: Version) -> str | None:
     """Look for a jump at a version that was just written down; marks it, and says it in a sentence."""
-    if "delta" not in version.numbers:
+    if threshold(version.numbers) is None:
         return None
     columns = (versions.c.number, versions.c.opened, versions.c.closed, versions.c.numbers)
     query = select(*columns).where(versions.c.job == job, versions.c.number.between(1, version.number))
     rows = connection.execute(query.order_by(versions.c.number.desc()).limit(2 * WINDOW)).all()
-    if any(JUMP in row.numbers or not isinstance(row.numbers.get("delta"), int | float) for row in rows):
+    limits = [threshold(row.numbers) for row in rows]
+    if any(JUMP in row.numbers for row in rows) or None in limits:
         return None
-    rise = jump([Closed(row.closed - row.opened, row.numbers["delta"]) for row in reversed(rows)])
+    pairs = zip(rows, limits, strict=True)
+    rise = jump([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
     if rise is None:
         return None
     since = version.number - WINDOW

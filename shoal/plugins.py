@@ -34,6 +34,7 @@ _SCHEDULES = {
     "drift": "shoal.schedules.drift:Drift",
     "periodic": "shoal.schedules.periodic:Periodic",
     "rounds": "shoal.schedules.rounds:Rounds",
+    "variance": "shoal.schedules.variance:Variance",
 }
 _FILTERS = {"quantize": "shoal.filters.quantize:Quantize"}
 

@@ -46,7 +46,8 @@ PRESETS = {
     "nosync": Preset(_on("periodic"), {"name": "periodic", "share": 0.0}),
     "dynamic": Preset(_on("dynamic"), {"name": "drift", "delta": "auto"}, EIGHT_BITS),
     "dynamic-fp32": Preset(_on("dynamic"), {"name": "drift", "delta": "auto"}, {"filters": []}),
-    "fda": Preset(_on("fda"), {"name": "drift", "delta": "auto"}, EIGHT_BITS),
+    "fda": Preset(_on("fda"), {"name": "variance", "theta": "auto"}, EIGHT_BITS),
+    "fda-opt": Preset(_on("fda", server="adam"), {"name": "variance", "theta": "auto"}, EIGHT_BITS),
 }
 
 

@@ -159,12 +159,19 @@ def _check_fit(algorithm: Algorithm, schedule: Schedule) -> None:
             code="job.fit",
             hint=f"algorithms that can: {', '.join(able)}; or the schedule rounds",
         )
-    balancing = getattr(schedule, "balancing", "all")
-    if algorithm.all_or_none and balancing != "all":
+    if algorithm.estimates and not schedule.estimates:
+        able = [name for name, kind in schedules().items() if kind.estimates]
         raise InvalidJob(
-            f"{algorithm.name} averages all models at once, and cannot be balanced by {balancing!r}",
+            f"{algorithm.name} waits for a schedule that watches the models' variance; {schedule.name} does not",
             code="job.fit",
-            hint='use balancing = "all"',
+            hint=f"schedule: {', '.join(able)}, whose threshold is theta",
+        )
+    if schedule.estimates and not algorithm.estimates:
+        able = [name for name, kind in algorithms().items() if kind.estimates]
+        raise InvalidJob(
+            f"schedule {schedule.name} needs an algorithm that tells the models' variance; {algorithm.name} does not",
+            code="job.fit",
+            hint=f"algorithms that do: {', '.join(able)}",
         )
 
 

@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm import Task
 from shoal.core.continual import Carry, Continual
+from shoal.core.schedule import WINDOW
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,6 @@ class DynamicAveraging(Continual):
 
     def speaks(self, task: Task, mine: Carry) -> bool:
         """The local condition is violated; without a threshold yet, a first window of checks is over."""
-        if "window" in task.numbers:
-            return mine.pieces >= task.numbers["window"]
+        if WINDOW in task.numbers:
+            return mine.pieces >= task.numbers[WINDOW]
         return mine.gap > task.numbers.get("delta", 0.0)

@@ -16,7 +16,7 @@ r' is the reference before r, which each node keeps in its private memory. A nod
 joined) says so, and until the next synchronisation everybody is taken as naive.
 
 With server = "adam" the mean displacement goes through a server's optimizer at each synchronisation (FDA-Opt, by the
-same authors). The threshold is the schedule's business: `shoal.schedules.drift`.
+same authors). The threshold Theta is the schedule's business: `shoal.schedules.variance`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from shoal.core.anchor import SYNC
 from shoal.core.continual import Carry, Continual, number_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Status
+from shoal.core.schedule import WINDOW
 from shoal.core.server_optimizer import Adam
 from shoal.core.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
 from shoal.core.sums import Totals
@@ -48,7 +49,7 @@ class FunctionalDynamicAveraging(Continual):
 
     name: ClassVar[str] = "fda"
     title: ClassVar[str] = "Functional dynamic averaging (Theologitis et al. 2025)"
-    all_or_none: ClassVar[bool] = True
+    estimates: ClassVar[bool] = True
 
     steps: int = 10
     """b: mini-batches between two checks, at each of which a node tells its few bytes."""
@@ -67,8 +68,8 @@ class FunctionalDynamicAveraging(Continual):
     # The node
 
     def speaks(self, task: Task, mine: Carry) -> bool:
-        """Only at the end of a first window, when there is no threshold yet."""
-        return "window" in task.numbers and mine.pieces >= task.numbers["window"]
+        """Only when it is time, whatever the variance is: at the end of a first window, or after the longest span."""
+        return WINDOW in task.numbers and mine.pieces >= task.numbers[WINDOW]
 
     def begin(self, task: Task, mine: Carry, memory: Slots) -> None:
         """xi, if this order sets a new reference and private memory has the one before."""

@@ -92,8 +92,8 @@ class Algorithm:
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
     based: ClassVar[bool] = False
     """Whether it can work against a base that stays for several versions; schedules that set one need that."""
-    all_or_none: ClassVar[bool] = False
-    """Whether models may only be averaged over all nodes at once."""
+    estimates: ClassVar[bool] = False
+    """Whether nodes tell what `estimate` needs, and wait for a schedule that looks at it."""
 
     epochs: float = 1.0
     """E: passes over the local data per round."""

@@ -9,6 +9,12 @@ from typing import ClassVar
 
 from shoal.core.message import Kind, Metrics
 
+WINDOW = "window"
+"""Among a schedule's numbers: checks after which a node reports though nobody has asked."""
+
+VIOLATIONS, FULL = "total.violations", "total.full"
+"""Among them, for people: violations and full synchronisations since the job began."""
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -137,6 +143,8 @@ class Schedule:
     """How many versions a job makes that does not say so."""
     anchored: ClassVar[bool] = False
     """Whether reports are relative to a base, which changes only when a `Close` says so; else to the last version."""
+    estimates: ClassVar[bool] = False
+    """Whether it looks at what the algorithm makes of the nodes' statuses (`View.estimate`)."""
 
     def admits(self, staleness: int) -> bool:
         """Whether a report counts that is `staleness` versions old."""

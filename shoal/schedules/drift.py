@@ -6,9 +6,6 @@ Kamp et al., ECML-PKDD 2018, Algorithm 1. A node whose local condition is violat
     completed   when that fails, or too many violations came since the last time: all are asked, all get the mean, and
                 it is the new reference r
 
-The same schedule serves methods that estimate the variance of all models from small statuses (Theologitis et al., EDBT
-2025): when `View.estimate` is above the threshold, all are asked.
-
 How B grows: "all" asks everybody at once (plain sigma_Delta); "double" asks as many again as have reported; "hedged" is
 "double" with Algorithm 1's counter, which completes after as many violations as there are nodes.
 """
@@ -21,7 +18,20 @@ from typing import ClassVar, Literal
 
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Metrics
-from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, View, Wait, Warn
+from shoal.core.schedule import (
+    FULL,
+    VIOLATIONS,
+    WINDOW,
+    Advance,
+    Ask,
+    Close,
+    Decision,
+    Recall,
+    Schedule,
+    View,
+    Wait,
+    Warn,
+)
 
 WINDOW_CHECKS = 4
 """delta = "auto": checks of a first window, at the end of which all report; the threshold is the median of ||w - r||^2
@@ -38,9 +48,6 @@ STREAK_MAX = 5
 
 PAUSE_S_MAX = 300.0
 
-VIOLATIONS, FULL = "total.violations", "total.full"
-"""Counters among the numbers."""
-
 STEP_MAX = 2.0
 """The greatest factor by which a byte budget changes the threshold at once."""
 
@@ -55,7 +62,7 @@ class Drift(Schedule):
     anchored: ClassVar[bool] = True
 
     delta: float | Literal["auto"] = "auto"
-    """The threshold: Delta on ||w - r||^2, or Theta on the variance; "auto": measured in a first window."""
+    """Delta, the greatest ||w - r||^2 of a silent node; "auto": measured in a first window."""
     relative: bool = False
     """Whether delta is a share of ||r||^2."""
     bytes_per_hour: float = 0.0
@@ -113,10 +120,6 @@ class Drift(Schedule):
             return [Wait("not all have made their check", wake)]
         if view.left < 1 and view.busy:
             return [Recall(tuple(sorted(view.busy)), "all are asked for the last version")]
-        estimate, theta = view.estimate(), view.numbers.get("delta")  # there is no threshold in a first window
-        if estimate is not None and theta is not None and estimate > theta:
-            why = f"variance of about {estimate:.4g} > {theta:.4g}: all are asked"
-            return [Recall(tuple(sorted(view.busy)), why)]
         if self.in_step and view.waiting:
             return [Advance()]
         return [Wait("all quiet", wake)]
@@ -188,7 +191,7 @@ class Drift(Schedule):
             return {"delta": self.delta * max(view.size(), 1e-12)}
         if self.delta == "auto" and (close is None or "delta" not in view.numbers):
             if close is None or not view.norms:
-                return {"window": float(WINDOW_CHECKS)}
+                return {WINDOW: float(WINDOW_CHECKS)}
             return {"delta": max(median(norm * norm for norm in view.norms.values()), 1e-12)}
         delta = self.delta if close is None or "delta" not in view.numbers else view.numbers["delta"]
         assert delta != "auto"

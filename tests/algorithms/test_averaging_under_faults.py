@@ -12,6 +12,7 @@ from shoal.algorithms.fda import FunctionalDynamicAveraging
 from shoal.algorithms.periodic import PeriodicAveraging
 from shoal.schedules.drift import Drift
 from shoal.schedules.periodic import Periodic
+from shoal.schedules.variance import Variance
 from shoal.sim.swarm import Scenario, draw_drift, run
 
 SEEDS = 250
@@ -43,5 +44,11 @@ def test_functional_averaging_comes_to_its_end(first: int) -> None:
         scenario, checks, drift = drawn(seed, rng)
         monitor = rng.choice(("linear", "sketch", "naive"))
         algorithm = FunctionalDynamicAveraging(steps=1, checks=checks, monitor=monitor)
-        schedule = replace(drift, balancing="all", deadline_s=max(5.0, drift.deadline_s))
+        schedule = Variance(
+            theta=rng.choice(("auto", drift.delta)),
+            checks_max=rng.choice((3, 20)),
+            in_step=drift.in_step,
+            deadline_s=max(5.0, drift.deadline_s),
+            min_nodes=drift.min_nodes,
+        )
         run(replace(scenario, setup=replace(scenario.setup, algorithm=algorithm, schedule=schedule)))

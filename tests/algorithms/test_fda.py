@@ -19,7 +19,7 @@ from shoal.core.schedule import Schedule
 from shoal.core.server_optimizer import Adam
 from shoal.core.sketch import EPSILON, ERROR, sketch, squared_norm
 from shoal.core.tree import Tree, dot
-from shoal.schedules.drift import Drift
+from shoal.schedules.variance import Variance
 from shoal.simulation import payload_bytes
 from tests.algorithms.averaging import BYTES_8, NODES, Probe, flat, job, periodic, probes, run
 from tests.algorithms.test_dynamic import spread
@@ -50,13 +50,13 @@ class Job:
     name: str = "watched"
 
     def plan(self) -> Plan:
-        return Plan(Drift.versions, seed=1)
+        return Plan(Variance.versions, seed=1)
 
     def build_algorithm(self) -> Watched:
         return self.algorithm
 
     def build_schedule(self) -> Schedule:
-        return Drift(delta=0.5, in_step=True, min_nodes=NODES)
+        return Variance(theta=0.5, in_step=True, min_nodes=NODES)
 
 
 def watched(monitor: Any, seed: int = 0) -> np.ndarray:
@@ -136,7 +136,7 @@ def test_sketches_of_different_draws_have_no_mean() -> None:
 def test_accuracy_and_bytes() -> None:
     """A3: Theta = 1, the linear monitor: final accuracy of 0.96 with 7 MB of models, a fifteenth of periodic averaging;
     in 8 bits it is less than that with every head."""
-    job_ = {"name": "fda"}, {"name": "drift", "delta": 1.0}, 300
+    job_ = {"name": "fda"}, {"name": "variance", "theta": 1.0}, 300
     plain, coded, every = run(job(*job_)), run(job(*job_, BYTES_8)), run(periodic(300))
     assert min(plain.result.accuracy, coded.result.accuracy) >= 0.96
     body = payload_bytes({"model": plain.result.model})
@@ -161,7 +161,7 @@ def test_the_servers_optimizer_is_the_papers() -> None:
 
 def test_adam_at_the_server_goes_another_way_and_learns() -> None:
     plain, stepped = (
-        run(job({"name": "fda", "server": server}, {"name": "drift", "delta": 1.0}, 100)).result
+        run(job({"name": "fda", "server": server}, {"name": "variance", "theta": 1.0}, 100)).result
         for server in ("average", "adam")
     )
     assert stepped.accuracy >= plain.accuracy - 0.02
@@ -174,9 +174,14 @@ def test_a_rate_that_is_none_is_refused(rate: float) -> None:
         FunctionalDynamicAveraging(server_lr=rate)
 
 
-@pytest.mark.parametrize("algorithm", ["fda", "dynamic"])
-def test_a_threshold_of_its_own_is_what_a_first_window_shows(algorithm: str) -> None:
-    """Nobody speaks in the first four checks, whatever the estimate is; later checks are quieter than those."""
-    probe = run(job({"name": algorithm}, {"name": "drift", "delta": "auto", "in_step": True}, 40)).probes[0]
+@pytest.mark.parametrize("monitor", ["linear", "naive"])
+def test_a_threshold_of_its_own_keeps_to_half_of_the_longest_span(monitor: str) -> None:
+    """FDA-Opt: the first synchronisation is after four checks; the others are 5 to 16 apart, where E is 16."""
+    schedule = {"name": "variance", "theta": "auto", "checks_max": 16, "in_step": True}
+    probe = run(job({"name": "fda", "monitor": monitor}, schedule, 120)).probes[0]
     assert probe.begun[:2] == [0, 40]
-    assert 2 < len(probe.begun) < 12
+    spans = np.diff(probe.begun[1:-1]) / 10
+    assert len(spans) >= 6
+    assert spans.min() >= 3
+    assert spans.max() <= 16
+    assert np.sum(spans < 16) >= 2

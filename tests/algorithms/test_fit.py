@@ -23,17 +23,34 @@ def test_a_base_needs_an_algorithm_that_knows_one(algorithm: str, schedule: str)
     assert "dynamic" in refused.value.hint
 
 
-@pytest.mark.parametrize("balancing", ["double", "hedged"])
-def test_what_averages_all_cannot_be_balanced_in_part(balancing: str) -> None:
-    with pytest.raises(InvalidJob, match=f"cannot be balanced by '{balancing}'"):
-        parse_job(job("fda", name="drift", balancing=balancing))
+@pytest.mark.parametrize("schedule", ["drift", "periodic", "rounds"])
+def test_nodes_that_wait_for_a_watcher_need_one(schedule: str) -> None:
+    with pytest.raises(InvalidJob, match=f"fda waits for a schedule .* {schedule} does not") as refused:
+        parse_job(job("fda", name=schedule))
+    assert "variance" in refused.value.hint
+    assert "theta" in refused.value.hint
+
+
+@pytest.mark.parametrize("algorithm", ["dynamic", "periodic"])
+def test_a_watcher_needs_nodes_that_tell(algorithm: str) -> None:
+    with pytest.raises(InvalidJob, match=f"schedule variance needs .* {algorithm} does not") as refused:
+        parse_job(job(algorithm, name="variance"))
+    assert "fda" in refused.value.hint
+
+
+@pytest.mark.parametrize(("schedule", "field"), [("variance", "delta"), ("drift", "theta")])
+def test_a_threshold_has_one_name(schedule: str, field: str) -> None:
+    algorithm = "fda" if schedule == "variance" else "dynamic"
+    with pytest.raises(InvalidJob, match=f"no field '{field}'"):
+        parse_job(job(algorithm, name=schedule, **{field: 1.0}))
 
 
 @pytest.mark.parametrize(
     ("algorithm", "schedule"),
     [
         ("dynamic", {"name": "drift", "balancing": "hedged"}),
-        ("fda", {"name": "drift"}),
+        ("fda", {"name": "variance", "theta": "auto"}),
+        ("fda", {"name": "variance", "theta": 0.5}),
         ("periodic", {"name": "periodic"}),
         ("periodic", {"name": "rounds"}),
         ("fedavg", {"name": "rounds"}),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shoal.core.message import Metrics
-from shoal.core.schedule import Close, View
-from shoal.schedules.drift import FULL, STREAK_MAX, VIOLATIONS, Drift
+from shoal.core.schedule import FULL, VIOLATIONS, Close, View
+from shoal.schedules.drift import STREAK_MAX, Drift
 
 CREW = ("a", "b", "c")
 FULLY, PARTLY = Close("full", CREW, rebase=True), Close("balanced", ("a", "b"), keep=True)

@@ -79,7 +79,7 @@ def test_synchronisations_and_violations_are_counted(find: Find, shown: Page) ->
     drift = shown.get_by_test_id("drift")
     expect(drift).to_contain_text(f"{full} full, {partial} partial")
     expect(drift).to_contain_text(f"{violations} in all")
-    expect(drift.get_by_test_id("drift-delta")).to_have_text("0.500")
+    expect(drift.get_by_test_id("drift-threshold")).to_have_text("0.500")
     for chart in ("synchronisations", "violations"):
         expect(drift.get_by_test_id(f"chart-{chart}").locator("canvas")).to_be_visible()
 

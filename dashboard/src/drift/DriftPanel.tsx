@@ -4,6 +4,7 @@ import { shortFigure } from "../charts/axis";
 import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
 import { duration } from "../format/time";
 import { Stat } from "../job/Headline";
+import { watchesVariance } from "../format/unit";
 import { hasEnded } from "../jobs/order";
 import { useConnection } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
@@ -25,8 +26,9 @@ export function DriftPanel({ job, versions, nodes }: Props) {
   const all = useMemo(() => steps(versions), [versions]);
   const marks = useMemo(() => jumps(versions), [versions]);
   const drawn = useMemo(() => rates(all, end), [all, end]);
-  const delta = threshold(versions);
-  const far = useMemo(() => gaps(nodes, delta), [nodes, delta]);
+  const variance = watchesVariance(job);
+  const limit = threshold(versions, variance ? "theta" : "delta");
+  const far = useMemo(() => (variance ? [] : gaps(nodes, limit)), [variance, nodes, limit]);
   return (
     <section className="drift" aria-label="Drift" data-testid="drift">
       <div className="toolbar">
@@ -38,12 +40,14 @@ export function DriftPanel({ job, versions, nodes }: Props) {
           <Rate name="Synchronisations" all={all} end={end} what={({ full, partial }) => full + partial}>
             {count(sum(all, "full"))} full, {count(sum(all, "partial"))} partial
           </Rate>
-          <Rate name="Violations" all={all} end={end} what={({ violations }) => violations}>
-            {count(sum(all, "violations"))} in all
-          </Rate>
-          <Stat name="Threshold Δ" more={delta === undefined ? "being measured" : "for ‖w − r‖² of a node"}>
-            <span className="stat-value" data-testid="drift-delta">
-              {figure(delta)}
+          {!variance && (
+            <Rate name="Violations" all={all} end={end} what={({ violations }) => violations}>
+              {count(sum(all, "violations"))} in all
+            </Rate>
+          )}
+          <Stat name={`Threshold ${variance ? "Θ" : "Δ"}`} more={limit === undefined ? "being measured" : meant(variance)}>
+            <span className="stat-value" data-testid="drift-threshold">
+              {figure(limit)}
             </span>
           </Stat>
           <Saved job={job} nodes={nodes} />
@@ -53,14 +57,18 @@ export function DriftPanel({ job, versions, nodes }: Props) {
         <div className="panel">
           <RateChart what="synchronisations" rates={drawn} jumps={marks} />
         </div>
-        <div className="panel">
-          <RateChart what="violations" rates={drawn} jumps={marks} />
-        </div>
+        {!variance && (
+          <div className="panel">
+            <RateChart what="violations" rates={drawn} jumps={marks} />
+          </div>
+        )}
       </div>
-      {delta !== undefined && far.length > 0 && <Gaps gaps={far} delta={delta} />}
+      {limit !== undefined && far.length > 0 && <Gaps gaps={far} delta={limit} />}
     </section>
   );
 }
+
+const meant = (variance: boolean) => (variance ? "for the variance of the models" : "for ‖w − r‖² of a node");
 
 /** Seconds from the job's beginning to now, or to its last version when it has ended: silence is seen, too. */
 function useEnd(job: Job, versions: Version[]): number {

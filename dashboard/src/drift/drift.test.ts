@@ -66,12 +66,13 @@ test("gaps are shares of the newest threshold, the furthest first", () => {
     node("bob"),
     node("cy", { metrics: { "train/gap": 0.6 } }),
   ];
-  const delta = threshold([closed(0, 0, 0, 0), closed(1, 1, 1, 1, { delta: 0.4 })]);
+  const delta = threshold([closed(0, 0, 0, 0), closed(1, 1, 1, 1, { delta: 0.4, theta: 7 })], "delta");
   expect(gaps(nodes, delta).map(({ node, share }) => [node, share.toFixed(2)])).toEqual([
     ["cy", "1.50"],
     ["ada", "0.50"],
   ]);
-  expect(gaps(nodes, threshold([version(0)]))).toEqual([]);
+  expect(gaps(nodes, threshold([version(0)], "delta"))).toEqual([]);
+  expect(threshold([closed(0, 0, 0, 0, { theta: 7 })], "theta")).toBe(7);
 });
 
 test("what was saved is computed from the checks that nodes made", () => {

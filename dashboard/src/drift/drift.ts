@@ -86,8 +86,10 @@ export function jumps(versions: Version[]): Jump[] {
   });
 }
 
-/** The newest threshold; undefined while it is being measured. */
-export const threshold = (versions: Version[]): number | undefined => versions.at(-1)?.numbers["delta"];
+/** The newest threshold, on the distance of a node or on the variance of all; undefined while it is being measured. */
+export function threshold(versions: Version[], what: "delta" | "theta"): number | undefined {
+  return versions.at(-1)?.numbers[what];
+}
 
 export interface Gap {
   node: string;

@@ -5,5 +5,6 @@ import { unitOf } from "./unit";
 test("rounds are counted where there are rounds", () => {
   expect(unitOf(job())).toBe("round");
   expect(unitOf(job({ schedule: "drift", versions: 30 }))).toBe("version");
+  expect(unitOf(job({ schedule: "variance", versions: 30 }))).toBe("version");
   expect(unitOf(job({ schedule: "periodic", versions: null }))).toBe("version");
 });
