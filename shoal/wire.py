@@ -22,7 +22,7 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -324,6 +324,7 @@ _MESSAGES: dict[str, type] = {
         message.Poll,
         message.Status,
         message.Order,
+        message.Amendment,
         message.Report,
         message.Fail,
         message.Leave,
@@ -364,6 +365,16 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value
+
+
+def _usual(kind: type[Any]) -> dict[str, Any]:
+    """The defaults of a message's fields, as JSON values."""
+    found = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    made = {one.name: one.default_factory() for one in fields(kind) if one.default_factory is not MISSING}
+    return {name: plain(value) for name, value in (found | made).items()}
+
+
+_USUAL: dict[type, dict[str, Any]] = {kind: _usual(kind) for kind in _MESSAGES.values()}
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -408,8 +419,9 @@ def _state(text: bytes) -> bytes:
 
 
 def encode_head(job: str, found: Message) -> bytes:
-    """A frame without its payload."""
-    values = to_json(found)
+    """A frame without its payload. Fields with their usual value are left out: in step, heads are most of the bytes."""
+    usual = _USUAL[type(found)]
+    values = {name: value for name, value in to_json(found).items() if name not in usual or value != usual[name]}
     values.pop("norm", None)  # the receiver's own measurement
     head = json.dumps({"shoal": PROTOCOLS[-1], "job": job, **values}, separators=(",", ":")).encode()
     return len(head).to_bytes(4, "big") + head

@@ -19,6 +19,7 @@ from coordinator.views import Beat
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Status, Stop
+from shoal.core.roster import amendment
 
 router = APIRouter(tags=["node"], responses=errors(401, 403, 426))
 
@@ -134,11 +135,14 @@ def _withdrawn(driver: Driver, node: str, order: OrderId) -> bool:
 
 
 async def _order(request: Request, coordinator: Coordinator, driver: Driver, order: Order, *, known: bool) -> Response:
-    """An order, with its body if that is small; without it where the node has the order and it was only amended."""
+    """An order, with its body if that is small; in short where the node has the order and it was only amended."""
     label(request, driver.name, order.version, order.node, "order")
     coordinator.presence.doing[driver.name, order.node].begin(order.id)
+    if known:
+        crashpoint("order.answer")
+        return _frame(driver.name, amendment(order))
     payload = b""
-    if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX and not known:
+    if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
         payload = driver.along(order.body)  # small, and just written: no thread is worth it
     crashpoint("order.answer")
     return _frame(driver.name, order, payload)

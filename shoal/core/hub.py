@@ -149,13 +149,16 @@ class Hub(HubState):
         return [Note("node", text, self.version, event.node), Send(event.node, self.standing(event.node))]
 
     def _status(self, event: Status, now: float) -> list[Effect]:
-        """Keep a node's latest word on its order. One that is late or doubled changes nothing."""
+        """Keep a node's latest word on its order. One that is late or doubled changes nothing, but shows that the
+        answer to the one before may be lost."""
         member = self.roster.get(event.node)
-        if member is not None and member.order is not None and member.order.id == event.order:
-            self.roster.welcome(event.node)
-            if member.status is None or member.status.check < event.check:
-                member.status = event
-        return [Send(event.node, self.standing(event.node))]
+        if member is None or member.order is None or member.order.id != event.order:
+            return [Send(event.node, self.standing(event.node))]
+        self.roster.welcome(event.node)
+        if member.status is None or member.status.check < event.check:
+            member.status = event
+        news = member.news(event)
+        return [Send(event.node, news)] if news is not None else []
 
     def _report(self, event: Report, now: float) -> list[Effect]:
         try:

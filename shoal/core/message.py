@@ -7,6 +7,7 @@
                     Fail     the order cannot be done, and why; resent until acknowledged
                     Leave    I go; take my order back
     hub -> node     Order    the work that stands; repeated at every poll until its report is durable
+                    Amendment  how the order that you hold reads now
                     Idle     nothing stands for you
                     Ack      your report or failure is durable, and whether it counted
                     Stop     the job has ended
@@ -81,6 +82,16 @@ class Order:
     """A model that both ends hold, which the report is relative to, and the body too if filters are at work."""
     numbers: Metrics = field(default_factory=dict)
     """What the schedule lets the node know, such as the threshold of its local condition."""
+    rev: int = 0
+    recall: bool = False
+    until: int = 0
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """How an order reads now, for a node that holds it: the fields of `Order` that can change, as they are."""
+
+    order: OrderId
     rev: int = 0
     recall: bool = False
     until: int = 0
@@ -167,4 +178,4 @@ class Stop:
     when: Literal["now", "round"] = "now"
 
 
-Message = Join | Poll | Status | Order | Report | Fail | Leave | Idle | Ack | Pause | Resume | Stop
+Message = Join | Poll | Status | Order | Amendment | Report | Fail | Leave | Idle | Ack | Pause | Resume | Stop

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.core.message import Ack, Order, OrderId, Ref, Status
+from shoal.core.message import Ack, Amendment, Order, OrderId, Ref, Status
 
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked again until its process restarts."""
@@ -37,17 +37,28 @@ class Member:
         self.order, self.status = order, None
         self.given = [*self.given, order.id][-GIVEN_KEPT:]
 
-    def recall(self) -> Order:
-        """Want the standing order's report now."""
+    def recall(self) -> Order | Amendment:
+        """Want the standing order's report now; what is said to the node."""
         assert self.order is not None
         self.order = replace(self.order, rev=self.order.rev + 1, recall=True)
-        return self.order
+        return self._amended()
 
-    def advance(self) -> Order:
-        """Let the node make one check more of its standing order."""
+    def advance(self) -> Order | Amendment:
+        """Let the node make one check more of its standing order; what is said to it."""
         assert self.order is not None
         self.order = replace(self.order, rev=self.order.rev + 1, until=self.order.until + 1)
-        return self.order
+        return self._amended()
+
+    def _amended(self) -> Order | Amendment:
+        """The standing order as it reads now: in short to a node that has told where it is with it, and so holds it."""
+        assert self.order is not None
+        return amendment(self.order) if self.status is not None else self.order
+
+    def news(self, status: Status) -> Amendment | None:
+        """What a node that has told this of its standing order does not know yet."""
+        order = self.order
+        assert order is not None
+        return amendment(order) if order.recall or status.check < order.until else None
 
     @property
     def waits(self) -> bool:
@@ -58,6 +69,11 @@ class Member:
     def answer(self, ack: Ack) -> None:
         """The standing order has been dealt with."""
         self.order, self.status, self.answered = None, None, ack
+
+
+def amendment(order: Order) -> Amendment:
+    """An order in short, for a node that holds it."""
+    return Amendment(order.id, order.rev, order.recall, order.until)
 
 
 class Roster:

@@ -15,6 +15,8 @@ acknowledgement comes first, and the poll that follows it brings the order again
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.core.machine import (
     HUB,
     Amend,
@@ -32,7 +34,22 @@ from shoal.core.machine import (
     Wake,
     Work,
 )
-from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Poll, Ref, Report, Status, Stop
+from shoal.core.message import (
+    Ack,
+    Amendment,
+    Fail,
+    Idle,
+    Join,
+    Leave,
+    Order,
+    OrderId,
+    Poll,
+    Ref,
+    Report,
+    Status,
+    Stop,
+)
+from shoal.core.roster import amendment
 
 
 class Worker:
@@ -64,6 +81,8 @@ class Worker:
             case Order():
                 self.welcomed = True
                 return self._take(event)
+            case Amendment():
+                return self._amend(event)
             case Idle():
                 self.welcomed = True
                 return self._idle(event)
@@ -92,14 +111,21 @@ class Worker:
         return Poll(self.node) if self.welcomed else Join(self.node)
 
     def _take(self, order: Order) -> list[Effect]:
-        if self.order is not None and order.id == self.order.id and order.rev > self.order.rev and self.working:
-            self.order = order
-            return [Amend(order)]
+        if self.order is not None and order.id == self.order.id:
+            return self._amend(amendment(order))
         if order.id <= self._current() or self.pending is not None:
             return []
         cancel = [Cancel(self.order.id)] if self.order is not None and self.working else []
         self.order, self.status, self.said, self.pending = order, None, None, None
         return [*cancel, Work(order, self.memory)]
+
+    def _amend(self, amended: Amendment) -> list[Effect]:
+        """Go on with the order as it reads now. One that is not held will come whole at the next poll."""
+        order = self.order
+        if order is None or amended.order != order.id or amended.rev <= order.rev or not self.working:
+            return []
+        self.order = replace(order, rev=amended.rev, recall=amended.recall, until=amended.until)
+        return [Amend(self.order)]
 
     def _current(self) -> OrderId:
         if self.order is not None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from shoal.core.anchor import SYNC
 from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Event, Result, Save, Send, Version, Work
-from shoal.core.message import Bodies, Order, OrderId, Ref, Status
+from shoal.core.message import Amendment, Bodies, Order, OrderId, Ref, Status
 from shoal.core.tree import Slots, Tree
 
 
@@ -44,6 +44,8 @@ class Anchored:
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.body, Order):
                 self._check_order(effect.body, hub)
+            elif isinstance(effect, Send) and isinstance(effect.body, Amendment):
+                self._check_step(effect.body.order, effect.body.until)
             elif isinstance(effect, Save) and isinstance(effect.what, Version):
                 self._check_standing(event, effect.what, hub)
         self._standing = {member.node: member.order.id for member in hub.roster.all() if member.order is not None}
@@ -51,8 +53,11 @@ class Anchored:
     def _check_order(self, order: Order, hub: Hub) -> None:
         if order.id not in self._bases:
             self._bases[order.id] = self._bodies.put(hub.anchor.held) if hub.anchor.held else None
-        told = self._told.get(order.id, 0)
-        require(order.until <= told + 1, "step: {} goes on, but has told of {} checks", order, told)
+        self._check_step(order.id, order.until)
+
+    def _check_step(self, order: OrderId, until: int) -> None:
+        told = self._told.get(order, 0)
+        require(until <= told + 1, "step: {} goes on to {}, but has told of {} checks", order, until, told)
 
     def _check_standing(self, event: Event, version: Version, hub: Hub) -> None:
         if hub.phase != "running" or hub.anchor.numbers.get(SYNC, 1.0):

@@ -24,6 +24,7 @@ from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Done, Effect, Event, Lost, Progress, Rejected, Result, Timer
 from shoal.core.message import (
     Ack,
+    Amendment,
     Fail,
     Idle,
     Join,
@@ -127,7 +128,7 @@ class HubScript:
             return f"{refusal.code}: {refusal.message} ({refusal.hint})"
 
 
-WITH_ORDER = ("order", "progress", "idle", "done", "error", "ack", "reject")
+WITH_ORDER = ("order", "amendment", "progress", "idle", "done", "error", "ack", "reject")
 
 
 class WorkerScript:
@@ -157,6 +158,7 @@ class WorkerScript:
         memory = Ref(fields["memory"], 1) if "memory" in fields else None
         events: dict[str, Event] = {
             "order": Order(order, "a", "train", int(fields.get("version", "0")), 7, None, **amended(fields)),
+            "amendment": Amendment(order, **{"rev": 0, **amended(fields)}),
             "progress": Progress(Status("a", order, int(fields.get("check", "0")))),
             "idle": Idle(order),
             "done": Done(order, Result(10.0, Ref(f"up-{shown(order)}", 8), {}, memory)),

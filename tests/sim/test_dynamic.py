@@ -14,7 +14,7 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.hub import Hub
 from shoal.core.learner import Budget, Trained
 from shoal.core.machine import Effect, Event, Save, Send, Version
-from shoal.core.message import Bodies, Metrics, Order, Ref, Status
+from shoal.core.message import Amendment, Bodies, Metrics, Order, Ref, Status
 from shoal.core.plan import Plan
 from shoal.core.tree import Array, Tree
 from shoal.schedules.drift import Drift
@@ -66,7 +66,7 @@ class Truth(Watch):
     def __init__(self, bodies: Bodies, nodes: Sequence[str]) -> None:
         self.bodies, self.nodes = bodies, nodes
         self.models: dict[str, Array] = {}
-        self.orders: dict[str, Order] = {}
+        self.orders: dict[str, Order | Amendment] = {}
         self.divergences: list[float] = []
         self.gaps: list[float] = []
         self.moves: list[float] = []
@@ -85,9 +85,9 @@ class Truth(Watch):
         for effect in effects:
             if isinstance(effect, Save) and isinstance(effect.what, Version) and effect.what.reports:
                 self._closed(effect.what)
-        orders = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Order)]
-        onward = [order for order in orders if not order.recall and self.orders.get(order.node) != order]
-        self.orders |= {order.node: order for order in orders}
+        orders = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Order | Amendment)]
+        onward = [node for node, order in orders if not order.recall and self.orders.get(node) != order]
+        self.orders |= dict(orders)
         if onward and len(self.models) == len(self.nodes):
             every = np.stack([self.models[node] for node in self.nodes])
             self.divergences.append(float(np.mean(np.sum((every - every.mean(0)) ** 2, axis=1))))

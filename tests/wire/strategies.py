@@ -40,6 +40,7 @@ MESSAGES: dict[type, st.SearchStrategy] = {
         recall=st.booleans(),
         until=NUMBERS,
     ),
+    message.Amendment: st.builds(message.Amendment, ORDERS, NUMBERS, st.booleans(), NUMBERS),
     message.Status: st.builds(
         message.Status,
         *(NODES, ORDERS, NUMBERS),

@@ -23,6 +23,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "join": {"node": "a"},
     "poll": {"node": "a"},
     "order": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
+    "amendment": {"order": [1, 2], "rev": 1, "recall": True, "until": 3},
     "status": {"node": "a", "order": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "state": "AAEC"},
     "report": {"node": "a", "order": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
     "fail": {"node": "a", "order": [1, 2], "error": "no data"},
@@ -173,6 +174,14 @@ def test_events_of_the_inside_do_not_come_by_frame(kind: str) -> None:
 def test_a_frame_is_written_as_the_document_says() -> None:
     data = wire.encode(wire.Frame("digits", message.Poll("a"), b"body"))
     assert data == b"\x00\x00\x00\x33" + b'{"shoal":1,"job":"digits","type":"poll","node":"a"}' + b"body"
+
+
+def test_what_is_usual_is_left_out() -> None:
+    """A check in step costs a status and an amendment, and little else."""
+    status = wire.encode_head("digits", message.Status("clinic-a", (1, 17), 12))
+    amendment = wire.encode_head("digits", message.Amendment((1, 17), 11, until=13))
+    assert status[4:] == b'{"shoal":1,"job":"digits","type":"status","node":"clinic-a","order":[1,17],"check":12}'
+    assert amendment[4:] == b'{"shoal":1,"job":"digits","type":"amendment","order":[1,17],"rev":11,"until":13}'
 
 
 # Nothing else arrives
