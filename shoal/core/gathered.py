@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.core.message import Report
+from shoal.core.message import Order, Report
 from shoal.core.metric import Means
 from shoal.core.sums import SumKind, Totals
 
@@ -22,16 +22,24 @@ class Gathered:
         self.asked: set[str] = set()
         self.failed: set[str] = set()
         self.recalled: set[str] = set()
+        self.late: set[str] = set()
         self.reports: list[Report] = []
         self.recalled_at: float | None = None
         self.nbytes = 0
         self.totals = Totals(sums)
         self.means: dict[int, Means] = {}
 
-    def take(self, report: Report) -> None:
+    def take(self, report: Report, order: Order) -> None:
         """Remember a report that counts."""
         self.reports.append(report)
+        if order.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
+            self.late.add(report.node)
         self.nbytes += report.body.nbytes if report.body is not None else 0
+
+    @property
+    def heard_of(self) -> set[str]:
+        """Who was asked, or has reported on an order that an earlier version left standing."""
+        return self.asked | {report.node for report in self.reports}
 
     def state(self) -> dict[str, Any]:
         """What one and the same event has asked after its close, as JSON values."""

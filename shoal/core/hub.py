@@ -212,12 +212,12 @@ class Hub(HubState):
         update = Update(report.node, order.version, report.weight, slots, report.norm)
         discount = self.algorithm.discount(staleness)
         self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
-        self.gathered.take(report)
+        self.gathered.take(report, order)
         self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
         return self._measure(report, order.version)
 
     def _take_evaluation(self, report: Report, order: Order, now: float) -> list[Effect]:
-        self.gathered.take(report)
+        self.gathered.take(report, order)
         return self._measure(report, order.version)
 
     def _measure(self, report: Report, version: int) -> list[Effect]:
@@ -375,7 +375,7 @@ class Hub(HubState):
         """Make the next version. Orders of this one are withdrawn unless the schedule says otherwise."""
         gathered = self.gathered
         assert gathered.opened is not None
-        weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.asked)
+        weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.heard_of)
         view = self.look(now)
         slots = self.algorithm.step(self.slots | self.anchor.held, gathered.totals)
         self.version += 1

@@ -117,6 +117,7 @@ class HubState:
             seed=self.plan.seed,
             recalled=frozenset(gathered.recalled),
             recalled_at=gathered.recalled_at,
+            late=frozenset(gathered.late),
             waiting=frozenset(node for node in waited if roster[node].waits),
             norms={report.node: report.norm for report in gathered.reports},
             pieces={report.node: report.metrics.get(PIECES, 1.0) for report in gathered.reports},

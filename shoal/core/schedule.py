@@ -99,6 +99,8 @@ class View:
     """Nodes that were asked to report what they have, in this version."""
     recalled_at: float | None = None
     """When that was last done."""
+    late: frozenset[str] = frozenset()
+    """Nodes whose reports answer a recall of an earlier version."""
     waiting: frozenset[str] = frozenset()
     """Busy nodes that have made their check and wait for word."""
     norms: Mapping[str, float] = field(default_factory=dict)

@@ -34,10 +34,19 @@ from shoal.core.schedule import (
 )
 
 WINDOW_CHECKS = 4
-"""delta = "auto": checks of a first window, at the end of which all report; the threshold is the median of ||w - r||^2
-there. At the beginning models move fastest, so later nodes speak more rarely than once in so many checks. Four of ten
-mini-batches gave what had been found by hand before: 1.36 where 1 is good (digits, 4,810 weights) and 3.45 where 3 is
-(MNIST, 79,510 weights), both at a learning rate of 0.1."""
+"""delta = "auto": checks of a first window, at the end of which all report; the threshold begins with the median of
+||w - r||^2 there. At the beginning models move fastest, so later nodes speak more rarely than once in so many checks.
+Four of ten mini-batches gave what had been found by hand before: 1.36 where 1 is good (digits, 4,810 weights) and 3.45
+where 3 is (MNIST, 79,510 weights), both at a learning rate of 0.1."""
+
+SPAN, SPAN_MAX, SPAN_GROWTH = 5.0, 20.0, 1.1
+"""delta = "auto", after the first window: the threshold is never below what models drift apart in a span of so many
+checks, at the rate of the last synchronisation. A job that starts from a trained model has a first window in which
+little happens; it must not synchronise at every check for that. The span grows with each synchronisation that finds
+models drifting apart no faster than before; when they do, it is the shortest again."""
+
+FASTER = 1.5
+"""By so much a rate must have risen not to be chance."""
 
 FALSE_ALARM = 0.25
 """A node that speaks although its distance, as measured here, is below this share of the threshold has no reason to.
@@ -114,7 +123,7 @@ class Drift(Schedule):
 
     def _go_on(self, view: View, wake: float | None) -> list[Decision]:
         violators = _violators(view)
-        if view.recalled or violators or (view.left <= 1 and view.reports):
+        if view.recalled or violators or view.late or (view.left <= 1 and view.reports):
             return self._balance(view, violators)
         if self.in_step and set(view.busy) - view.waiting:
             return [Wait("not all have made their check", wake)]
@@ -144,7 +153,8 @@ class Drift(Schedule):
 
     def _grow(self, view: View, violators: list[str], rest: list[str], late: str) -> list[Decision]:
         """Be content with the set as it is, or ask more nodes, or all."""
-        why = f"{_count(violators)} drifted ({_names(violators)})" if violators else "too few were heard"
+        heard = f"{_names(sorted(view.late))} answered late" if view.late else "too few were heard"
+        why = f"{_count(violators)} drifted ({_names(violators)})" if violators else heard
         if violators and not view.recalled and violators == _false_alarms(view, violators):
             return self._dismiss(view, violators)
         if not view.reports or self._must_complete(view, violators):
@@ -189,10 +199,8 @@ class Drift(Schedule):
         if self.relative:
             assert self.delta != "auto"
             return {"delta": self.delta * max(view.size(), 1e-12)}
-        if self.delta == "auto" and (close is None or "delta" not in view.numbers):
-            if close is None or not view.norms:
-                return {WINDOW: float(WINDOW_CHECKS)}
-            return {"delta": max(median(norm * norm for norm in view.norms.values()), 1e-12)}
+        if self.delta == "auto" and not (self.bytes_per_hour and "delta" in view.numbers and close is not None):
+            return _measured(view, close)
         delta = self.delta if close is None or "delta" not in view.numbers else view.numbers["delta"]
         assert delta != "auto"
         if close is not None and self.bytes_per_hour and view.opened is not None:
@@ -201,9 +209,28 @@ class Drift(Schedule):
         return {"delta": delta}
 
 
+def _measured(view: View, close: Close | None) -> Metrics:
+    """delta = "auto": from what models have done since the reference was set. "auto." is for the next time."""
+    kept = {name: value for name, value in view.numbers.items() if name == "delta" or name.startswith("auto.")}
+    moving = [node for node in view.reports if node not in view.finished]
+    if close is None or not (kept or moving):
+        return {WINDOW: float(WINDOW_CHECKS)}
+    if not close.rebase or not moving:
+        return kept
+    gaps = [view.norms[node] ** 2 for node in moving]
+    rate = median(gap / max(1.0, view.pieces.get(node, 1.0)) for node, gap in zip(moving, gaps, strict=True))
+    if not kept:
+        delta = max(median(gaps), 1e-12)
+        return {"delta": delta, "auto.least": delta, "auto.rate": rate, "auto.span": SPAN}
+    is_faster = rate > FASTER * kept["auto.rate"]
+    span = SPAN if is_faster else min(SPAN_GROWTH * kept["auto.span"], SPAN_MAX)
+    delta = max(kept["auto.least"], span * rate)
+    return {"delta": delta, "auto.least": kept["auto.least"], "auto.rate": rate, "auto.span": span}
+
+
 def _violators(view: View) -> list[str]:
     """Who reported without having been asked to, sorted: who came first is chance, and must decide nothing."""
-    return sorted(set(view.reports) - view.recalled - view.finished)
+    return sorted(set(view.reports) - view.recalled - view.late - view.finished)
 
 
 def _false_alarms(view: View, violators: list[str]) -> list[str]:

@@ -41,9 +41,11 @@ class Probe:
         self.after: dict[int, np.ndarray] = {}
         """The same: the weights that it came to."""
         self.position = 0
+        self.start: Tree | None = None
+        """The model that a job begins with, where it is not a new one."""
 
     def init(self, seed: int) -> Tree:
-        return self._learner.init(seed)
+        return self.start if self.start is not None else self._learner.init(seed)
 
     def load(self, model: Tree) -> None:
         self._learner.load(model)
@@ -141,9 +143,11 @@ def job(
     )
 
 
-def run(what: Job, drift_at: int = 0, **how: Any) -> Run:
+def run(what: Job, drift_at: int = 0, *, start: Tree | None = None, **how: Any) -> Run:
     """Simulate it."""
     found = probes(drift_at, **how)
+    for probe in found:
+        probe.start = start
     return Run(shoal.simulate(what, found), found)
 
 

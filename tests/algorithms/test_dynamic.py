@@ -84,6 +84,14 @@ def test_the_reference_has_to_move() -> None:
     assert moving.nbytes <= 0.4 * stale.nbytes
 
 
+def test_a_job_that_starts_from_a_trained_model_is_as_quiet() -> None:
+    """Little happens in its first window; the threshold must not stay what that shows."""
+    trained = run(periodic(60)).result.model
+    fresh, further = (run(dynamic(80, "auto"), start=start) for start in (None, trained))
+    assert further.syncs <= 1.5 * fresh.syncs
+    assert further.result.accuracy >= fresh.result.accuracy - 0.005
+
+
 @pytest.mark.slow
 def test_eight_bits_are_enough() -> None:
     """A2e: differences to the reference in 8 bits: a quarter of the bytes, and the accuracy stays."""

@@ -46,7 +46,7 @@ def test_violations_and_full_synchronisations_are_counted(close: Close, full: in
 def test_reports_of_the_first_window_and_of_those_who_are_done_violate_nothing() -> None:
     measured = Drift().numbers(view(Drift().numbers(view({}), None), norms={"a": 0.5, "b": 1.0}), FULLY)
     assert (measured[VIOLATIONS], measured[FULL]) == (0, 1)
-    later = Drift().numbers(view(measured, finished=frozenset("a")), FULLY)
+    later = Drift().numbers(view(measured, finished=frozenset("a"), norms={"a": 0.0, "b": 1.0}), FULLY)
     assert later[VIOLATIONS] == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Metrics
 from shoal.core.schedule import Close, View
-from shoal.schedules.drift import PAUSE_S_MAX, STREAK_MAX, WINDOW_CHECKS, Drift
+from shoal.schedules.drift import PAUSE_S_MAX, SPAN, SPAN_MAX, STREAK_MAX, WINDOW_CHECKS, Drift
 from tests.schedules.views import FOUR, four, told
 
 
@@ -91,6 +91,8 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     ),
     "the last version: nobody has drifted": ({}, view(left=0), ["recall abcd"]),
     "the last version: near is not enough": ({"balancing": "double"}, view("b", left=1), ["recall acd"]),
+    "double: a late answer, near": ({"balancing": "double"}, view("b", late=frozenset("b")), ["close b keep"]),
+    "double: a late answer, far": ({"balancing": "double"}, view("b", late=frozenset("b"), gap=far), ["recall c"]),
     "one rests": ({}, view(away="c", numbers={"delta": 1.0, "rest.c": 130.0}), ["wait 130"]),
     "one has rested": ({}, view(away="c", numbers={"delta": 1.0, "rest.c": 99.0}), ["ask c"]),
     "the fifth balancing in a row by one alone": (
@@ -113,6 +115,9 @@ def test_who_came_first_is_no_matter() -> None:
     assert schedule.decide(view("db", gap=far)) == schedule.decide(view("bd", gap=far))
 
 
+AUTO = {"delta": 7.0, "auto.least": 4.0, "auto.rate": 2.0, "auto.span": SPAN}
+TWO_EACH = dict.fromkeys("abc", 2.0)
+
 KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     "a number": ({"delta": 3.0}, view(), None, {"delta": 3.0}),
     "a first window": ({}, view(numbers={}), None, {"window": float(WINDOW_CHECKS)}),
@@ -120,13 +125,49 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
         {},
         view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, numbers={"window": 8.0}),
         Close("", rebase=True),
-        {"delta": 4.0},
+        {"delta": 4.0, "auto.least": 4.0, "auto.rate": 4.0, "auto.span": SPAN},
     ),
     "a window in which nobody moved": (
         {},
         view("ab", norms={"a": 0.0, "b": 0.0}, numbers={"window": 8.0}),
         Close("", rebase=True),
-        {"delta": 1e-12},
+        {"delta": 1e-12, "auto.least": 1e-12, "auto.rate": 0.0, "auto.span": SPAN},
+    ),
+    "as fast as before: a longer span, and what happens in it": (
+        {},
+        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO),
+        Close("", rebase=True),
+        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.rate": 2.0, "auto.span": 1.1 * SPAN},
+    ),
+    "faster: the shortest span": (
+        {},
+        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO | {"auto.rate": 1.2}),
+        Close("", rebase=True),
+        AUTO | {"delta": 2.0 * SPAN, "auto.rate": 2.0, "auto.span": SPAN},
+    ),
+    "slow: what the first window has shown": (
+        {},
+        view("abc", norms=dict.fromkeys("abc", 0.1), pieces=TWO_EACH, numbers=AUTO),
+        Close("", rebase=True),
+        AUTO | {"delta": 4.0, "auto.rate": pytest.approx(0.005), "auto.span": 1.1 * SPAN},
+    ),
+    "a span has an end": (
+        {},
+        view("abc", norms=dict.fromkeys("abc", 0.1), pieces=TWO_EACH, numbers=AUTO | {"auto.span": SPAN_MAX}),
+        Close("", rebase=True),
+        AUTO | {"delta": 4.0, "auto.rate": pytest.approx(0.005), "auto.span": SPAN_MAX},
+    ),
+    "those who train no more tell nothing": (
+        {},
+        view("abc", norms={"a": 0.0, "b": 0.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO, finished=frozenset("ab")),
+        Close("", rebase=True),
+        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.rate": 2.0, "auto.span": 1.1 * SPAN},
+    ),
+    "a balancing tells nothing of all": (
+        {},
+        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO),
+        Close("", keep=True),
+        AUTO | {"violations": 3.0},
     ),
     "relative": ({"delta": 0.01, "relative": True}, view(size=lambda: 50.0), None, {"delta": 0.5}),
     "relative, anew": (
@@ -140,6 +181,12 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
         view("abc", "c", numbers={"delta": 1.0, "violations": 1.0}),
         Close("", keep=True),
         {"delta": 1.0, "violations": 3.0},
+    ),
+    "a late answer is none": (
+        {"delta": 1.0},
+        view("abc", late=frozenset("bc"), numbers={"delta": 1.0}),
+        Close("", keep=True),
+        {"delta": 1.0, "violations": 1.0, "streak.a": 1.0},
     ),
     "and forgotten": (
         {"delta": 1.0},

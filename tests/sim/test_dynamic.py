@@ -13,8 +13,9 @@ from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm import tree_slot
 from shoal.core.hub import Hub
 from shoal.core.learner import Budget, Trained
-from shoal.core.machine import Effect, Event, Save, Send, Version
-from shoal.core.message import Amendment, Bodies, Metrics, Order, Ref, Status
+from shoal.core.machine import Effect, Event, Rejected, Save, Send, Version
+from shoal.core.message import Amendment, Bodies, Message, Metrics, Order, Ref, Report, Status
+from shoal.core.metric import FINISHED
 from shoal.core.plan import Plan
 from shoal.core.tree import Array, Tree
 from shoal.schedules.drift import Drift
@@ -70,7 +71,9 @@ class Truth(Watch):
         self.divergences: list[float] = []
         self.gaps: list[float] = []
         self.moves: list[float] = []
-        self.violations = self.checks = 0
+        self.violations = self.checks = self.unasked = self.late = 0
+        self.asked: list[tuple[int, int]] = []
+        """Of each version: nodes that were asked, and reports."""
 
     def checked(self, node: str, learner: Seeker, made: Any, base: Array) -> None:
         """A node has made a check."""
@@ -85,6 +88,8 @@ class Truth(Watch):
         for effect in effects:
             if isinstance(effect, Save) and isinstance(effect.what, Version) and effect.what.reports:
                 self._closed(effect.what)
+        if isinstance(event, Report) and "train/gap" in event.metrics and FINISHED not in event.metrics:
+            self.unasked += not self.orders[event.node].recall
         orders = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Order | Amendment)]
         onward = [node for node, order in orders if not order.recall and self.orders.get(node) != order]
         self.orders |= dict(orders)
@@ -92,8 +97,12 @@ class Truth(Watch):
             every = np.stack([self.models[node] for node in self.nodes])
             self.divergences.append(float(np.mean(np.sum((every - every.mean(0)) ** 2, axis=1))))
 
+    def sent(self, node: str, message: Message | Rejected, hub: Hub) -> None:
+        self.late = max(self.late, len(hub.gathered.late))
+
     def _closed(self, version: Version) -> None:
         """The mean of those who are balanced, weighted by what they have trained on, stays where it is."""
+        self.asked.append((version.asked, len(version.reports)))
         made = np.asarray(tree_slot(self.bodies.get(version.model), "model")["w"], np.float64)
         weights = np.array([weight for _, _, weight, _ in version.reports])
         before = np.stack([self.models[node] for node, _, _, _ in version.reports])
@@ -102,10 +111,10 @@ class Truth(Watch):
             self.models[node] = made
 
 
-def ran(schedule: Drift, apart: float = 0.15, nodes: int = 8, checks: int = CHECKS) -> tuple[Truth, Hub]:
-    """A job without faults: the truth about it, and its hub."""
-    bodies, clock = MemoryBodies(), Clock()
-    names = tuple(f"n{number}" for number in range(nodes))
+def ran(schedule: Drift, apart: float = 0.15, slow_s: float = 1.0) -> tuple[Truth, Hub]:
+    """A job without faults: the truth about it, and its hub. A check takes a second, for the last node `slow_s`."""
+    bodies, clock, checks = MemoryBodies(), Clock(), CHECKS
+    names = tuple(f"n{number}" for number in range(8))
     learners = {name: Seeker(number, apart) for number, name in enumerate(names)}
     algorithm = DynamicAveraging(steps=1, checks=checks, lr=0.1)
     truth = Truth(bodies, names)
@@ -122,7 +131,10 @@ def ran(schedule: Drift, apart: float = 0.15, nodes: int = 8, checks: int = CHEC
         return Seen(algorithm, learners[node], bodies, order, memory)
 
     setup = Setup(Plan(1_000_000, seed=3), algorithm, schedule, names)
-    world = World(setup, begin, lambda node, order: 1.0, clock=clock, bodies=bodies, watch=truth)
+    last = names[-1]
+    world = World(
+        setup, begin, lambda node, _: slow_s if node == last else 1.0, clock=clock, bodies=bodies, watch=truth
+    )
     world.start()
     assert world.run(100_000)
     return truth, world.coordinator.hub
@@ -151,6 +163,19 @@ def test_a_balancing_moves_no_mean(balancing: Any) -> None:
     truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
     assert len(truth.moves) > 10
     assert max(truth.moves) < 1e-5
+
+
+def test_a_late_answer_is_no_violation() -> None:
+    """One node is too slow to answer in time, so that others are balanced without it; then its answer comes."""
+    truth, hub = ran(Drift(delta=DELTA, balancing="double", min_nodes=8, deadline_s=2.0), slow_s=15.0)
+    assert truth.late > 0, "every answer was in time: this has shown nothing"
+    assert hub.numbers["total.violations"] == truth.unasked > 100
+
+
+def test_who_reports_was_asked() -> None:
+    truth, _ = ran(Drift(delta=DELTA, balancing="double", min_nodes=8))
+    assert len(truth.asked) > 20
+    assert all(asked >= reports for asked, reports in truth.asked)
 
 
 def test_a_reference_that_never_changes_is_violated_at_nearly_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
