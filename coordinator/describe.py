@@ -82,9 +82,9 @@ def _progress(coordinator: Coordinator, driver: Driver) -> float:
 def _share(coordinator: Coordinator, driver: Driver, node: str) -> float:
     """How far a node is with its work; where one order follows another before it is told, what its last report says."""
     doing = coordinator.presence.doing[driver.name, node]
-    wanted, made = getattr(driver.hub.algorithm, "checks", 0), doing.metrics.get("train/checks", 0.0)
-    reported = min(1.0, made / wanted) if wanted and _is_open(driver) else 0.0
-    return max(doing.progress or 0.0, reported)
+    told = {name: value for name, value in doing.metrics.items() if isinstance(value, int | float)}  # "NaN" is a text
+    reported = driver.hub.algorithm.trained(told) if _is_open(driver) else None
+    return max(doing.progress or 0.0, reported or 0.0)
 
 
 def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequence[Row[Any]]) -> views.Job:

@@ -192,7 +192,7 @@ class Record(Watch):
         self._notes: list[Note] = []
         self._bytes: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
         self._before: dict[Direction, Counter[str]] = {"up": Counter(), "down": Counter()}
-        self._batches: dict[str, float] = {}
+        self._trained: dict[str, float] = {}
         self._held: dict[str, Ref | None] = {}
         self.begun = 0
 
@@ -209,15 +209,14 @@ class Record(Watch):
             elif isinstance(effect, Save) and isinstance(effect.what, Version):
                 self._close(effect.what)
         if isinstance(event, Report):
-            self._batches[event.node] = event.metrics.get("train/batches", 0.0)
+            self._trained[event.node] = hub.algorithm.trained(event.metrics) or 0.0
         if self._progress is not None:
             self._progress(self._share(hub), self._notes[-1].text if self._notes else "")
 
     def _share(self, hub: Hub) -> float:
         """How far the job is: by its versions, or, where those come as they like, by what its nodes have trained."""
-        whole = getattr(hub.algorithm, "checks", 0) * getattr(hub.algorithm, "steps", 0)
         if hub.schedule.anchored:
-            return sum(self._batches.values()) / max(1, len(self._batches)) / whole if whole else 0.0
+            return sum(self._trained.values()) / max(1, len(self._trained))
         within = len(hub.gathered.reports) / max(1, len(hub.gathered.asked)) if hub.phase == "running" else 0.0
         return min(1.0, (hub.version + within) / self._versions)
 

@@ -88,12 +88,12 @@ class FunctionalDynamicAveraging(Continual):
         if self.monitor == "linear":
             told["before"] = number_slot(mine.own, "before")
             if "xi" in mine.own:
-                along = dot(tree_slot(mine.own, "xi"), mine.displacement()) / number_slot(mine.own, "length")
+                along = dot(tree_slot(mine.own, "xi"), mine.displacement) / number_slot(mine.own, "length")
                 told["along"] = along
         if self.monitor != "sketch":
             return Going(mine.slots(), told)
         told["draw"] = float(task.version)
-        return Going(mine.slots(), told, sketch(mine.displacement(), task.version).astype("<f4").tobytes())
+        return Going(mine.slots(), told, sketch(mine.displacement, task.version).astype("<f4").tobytes())
 
     def remembered(self, task: Task, mine: Carry) -> Slots:
         """The reference, which will be r'."""

@@ -126,6 +126,10 @@ class Algorithm:
         trained = learner.train(self.budget(task), tick=task.tick)
         return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
 
+    def trained(self, metrics: Metrics) -> float | None:
+        """The share of all that it should train that a node has trained, as its last report tells; None: no saying."""
+        return None
+
     def estimate(self, statuses: Sequence[Status]) -> float | None:
         """What a schedule may compare with its threshold, from the latest status of every node; None: nothing."""
         return None

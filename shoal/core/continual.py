@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
@@ -43,6 +44,10 @@ class Continual(Algorithm):
             raise InvalidJob(f"{self.name}: steps and batch_size must be at least 1", code="job.algorithm")
         if self.checks < 0 or self.epochs:
             raise InvalidJob(f"{self.name}: checks must not be negative, and epochs has no meaning here")
+
+    def trained(self, metrics: Metrics) -> float | None:
+        """Checks made, of those wanted, if that is said."""
+        return min(1.0, metrics.get("train/checks", 0.0) / self.checks) if self.checks else None
 
     # What differs
 
@@ -90,7 +95,7 @@ class Continual(Algorithm):
             position=int(mine.position),
         )
         mine.add(learner.train(budget, tick=self._overall(task.tick, mine.position)), self.steps, learner.model())
-        mine.gap = _squared(mine.displacement())
+        mine.gap = _squared(mine.displacement)
 
     def report(self, task: Task, mine: Carry) -> Local:
         """w_i - r, its weight, and how far this node is."""
@@ -98,7 +103,7 @@ class Continual(Algorithm):
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.remembered(task, mine)
-        return Local(max(mine.seen, 1.0), {"model": mine.displacement()}, metrics, memory)
+        return Local(max(mine.seen, 1.0), {"model": mine.displacement}, metrics, memory)
 
     def _overall(self, tick: Tick, position: float) -> Tick:
         """Progress is told as the share of all that this node should train, if that is known."""
@@ -139,14 +144,16 @@ class Carry:
         mine.own = {n[1:]: v for n, v in slots.items() if n.startswith("~")}
         return mine
 
+    @cached_property
     def displacement(self) -> Tree:
-        """w_i - r."""
+        """w_i - r, computed once for each model."""
         return sub(self.model, self.reference)
 
     def add(self, trained: Trained, steps: int, model: Tree) -> None:
         """Another piece has been trained."""
         loss = trained.metrics.get("train/loss", 0.0)
         self.model, self.pieces = model, self.pieces + 1
+        self.__dict__.pop("displacement", None)
         self.seen, self.position = self.seen + trained.weight, self.position + steps
         self.batches, self.loss = self.batches + steps, self.loss + loss * steps
         self.metrics["train/loss"] = loss

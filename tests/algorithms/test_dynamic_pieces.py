@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.dynamic import DynamicAveraging
+from shoal.core import continual
 from shoal.core.algorithm import Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.learner import Budget, Trained
 from shoal.core.message import Metrics, Order, Ref, Status
 from shoal.core.metric import FINISHED
 from shoal.core.piecework import Piecework
-from shoal.core.tree import Slots, Tree
+from shoal.core.tree import Slots, Tree, sub
 
 
 def tree(value: float) -> Tree:
@@ -176,6 +177,25 @@ def test_progress_is_the_share_of_the_whole() -> None:
     hand.tick = told.append
     hand.piece(order(delta=1e9))
     assert told == [(4 + 1) / 8]
+
+
+def test_a_report_tells_the_share_of_the_whole() -> None:
+    made = work(Walker(), algorithm=(wanted := DynamicAveraging(steps=2, batch_size=5, checks=8))).piece(
+        order(delta=1.0)
+    )
+    assert isinstance(made, Local)
+    assert wanted.trained(made.metrics) == 1 / 8
+    assert wanted.trained({"train/checks": 99.0}) == 1.0
+    assert ALGORITHM.trained(made.metrics) is None
+
+
+def test_the_displacement_is_computed_once_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Tree] = []
+    monkeypatch.setattr(continual, "sub", lambda a, b: made.append(a) or sub(a, b))
+    hand = work(Walker())
+    assert hand.piece(order()) is None
+    assert isinstance(hand.piece(order()), Local)
+    assert [float(model["w"][0]) for model in made] == [2.0, 4.0]
 
 
 def test_a_piece_leaves_the_task_as_it_was() -> None:
