@@ -71,6 +71,9 @@ class Continual(Algorithm):
     def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
         """One piece: b mini-batches and a check, unless the coordinator wants to hear now."""
         mine = Carry.of(task, memory)
+        # Whoever trains no more goes on to weigh what it weighed last: the mean of all must not be that of a few.
+        if task.carry is None and task.numbers.get(SYNC, 1.0) and not self._trained_enough(mine):
+            mine.seen = 0.0
         if mine.pieces and (task.recalled or self._trained_enough(mine)):
             return self.report(task, mine)
         if not mine.pieces:
@@ -138,8 +141,6 @@ class Carry:
         source = task.carry if task.carry is not None else memory
         for name in (*cls.LASTING, "pieces", "gap"):
             setattr(mine, name, number_slot(source, name))
-        if task.carry is None and task.numbers.get(SYNC, 1.0):
-            mine.seen = 0.0
         mine.metrics = {n[1:]: v for n, v in slots.items() if n.startswith("=") and not isinstance(v, Tree)}
         mine.own = {n[1:]: v for n, v in slots.items() if n.startswith("~")}
         return mine

@@ -88,6 +88,7 @@ def check_weight(order: Order, per_batch: float, before: Slots, result: Result, 
         assert not isinstance(value, Tree)
         return value
 
-    known = 0.0 if order.numbers.get(SYNC) else number(before, "seen")
-    right = known + per_batch * (number(after, "position") - number(before, "position"))
+    batches = number(after, "position") - number(before, "position")
+    known = 0.0 if order.numbers.get(SYNC) and batches else number(before, "seen")  # without any, as it was last
+    right = known + per_batch * batches
     require(result.weight == max(1.0, right), "weight: {} weighs {} instead of {}", order, result.weight, right)

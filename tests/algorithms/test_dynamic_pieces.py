@@ -10,6 +10,7 @@ import pytest
 from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core import continual
 from shoal.core.algorithm import Going, Local, Task, tree_slot
+from shoal.core.continual import Carry
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.learner import Budget, Trained
 from shoal.core.message import Metrics, Order, Ref, Status
@@ -147,6 +148,10 @@ def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
     again = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9))
     assert isinstance(again, Local)
     assert (value(again.slots), again.metrics[FINISHED], len(learner.budgets)) == (9.0, 1.0, 2)
+    assert made.weight == again.weight == 20.0  # after a synchronisation too: it weighs what it weighed last
+    synced = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9, sync=1.0))
+    assert isinstance(synced, Local)
+    assert (value(synced.slots), synced.weight) == (0.0, 20.0)
 
 
 def test_a_first_window_ends_after_its_checks_however_far() -> None:
@@ -196,6 +201,10 @@ def test_the_displacement_is_computed_once_for_each_model(monkeypatch: pytest.Mo
     assert hand.piece(order()) is None
     assert isinstance(hand.piece(order()), Local)
     assert [float(model["w"][0]) for model in made] == [2.0, 4.0]
+    mine = Carry(tree(3.0), tree(1.0))
+    assert float(mine.displacement["w"][0]) == 2.0
+    mine.add(Trained(1.0, {}), 1, tree(7.0))
+    assert float(mine.displacement["w"][0]) == 6.0
 
 
 def test_a_piece_leaves_the_task_as_it_was() -> None:
