@@ -3,17 +3,18 @@
 The same machines run under a virtual clock with simulated faults, and under asyncio with sockets. `now` is in seconds
 on a clock that never jumps (the pump's business); nothing else tells a machine the time.
 
-    events      Message | Timer | Boot | Lost | Progress | Done | Rejected
-    effects     Send | Work | Amend | Cancel | Wake | Save | Note
+    events      Message | PeerMessage | Timer | Boot | Lost | Progress | Done | Rejected
+    effects     Send | Tell | Work | Amend | Cancel | Wake | Save | Note
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from shoal.core.message import Message, Metrics, Order, OrderId, Ref, Status
+from shoal.core.peer_message import PeerMessage
 
 HUB = "hub"
 """The hub's name as a receiver. No node may be called so."""
@@ -83,6 +84,14 @@ class Send:
 
 
 @dataclass(frozen=True)
+class Tell:
+    """Send a message to a peer."""
+
+    to: str
+    body: PeerMessage
+
+
+@dataclass(frozen=True)
 class Work:
     """Do this order, in the background, and answer with `Done`. `memory` is the committed private memory."""
 
@@ -136,10 +145,17 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Save:
-    """Keep this. After a `Version` the hub's whole state is a good snapshot."""
+class Standing:
+    """All that a peer must not forget, as JSON values: what its process would be restored from."""
 
-    what: Version | Memory
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Save:
+    """Keep this, before any effect that follows. After a `Version` the hub's whole state is a good snapshot."""
+
+    what: Version | Memory | Standing
 
 
 @dataclass(frozen=True)
@@ -163,7 +179,7 @@ class Note:
     node: str = ""
 
 
-Effect = Send | Work | Amend | Cancel | Wake | Save | Measured | Note
+Effect = Send | Tell | Work | Amend | Cancel | Wake | Save | Measured | Note
 
 
 class Machine(Protocol):

@@ -1,0 +1,202 @@
+"""What peers say to each other, with no server between them. Each may be lost, doubled, late or sent again.
+
+    pairwise     Reserve   may I exchange with you now?             answer: Slot, or Busy
+    exchange     Swap      here is my model                         answer: Swapped (and mine), or Never
+                 Resolve   what came of our exchange?               answer: the same
+                 Settle    it is done on my side too: forget it
+    rounds of    Offer     my model after a local round
+    neighbours   Push      a share of my mass                       answer: Taken
+                 Part      a piece of a sum that goes round a ring
+    membership   Ping      are you there?                           answer: Pong
+                 Probe     ask that one for me                      answer: Pong, or Silent
+
+Bodies never travel inside: `Ref` names one by the SHA-256 of its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal.core.message import Ref
+
+ExchangeId = tuple[str, int, int]
+"""(initiator, its boot, n): the n-th exchange that this process has begun. Later ones of one initiator compare greater."""
+
+Seen = dict[str, int]
+"""How many local rounds of each peer are in a model, diluted as they may be: its provenance, a version vector."""
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """May I exchange with you now? No body has been sent yet, so a refusal costs nothing."""
+
+    node: str
+    id: ExchangeId
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Yes: I keep myself free for this exchange, for a while."""
+
+    node: str
+    id: ExchangeId
+
+
+@dataclass(frozen=True)
+class Busy:
+    """No, and why not."""
+
+    node: str
+    id: ExchangeId
+    why: str
+
+
+@dataclass(frozen=True)
+class Swap:
+    """My model, the weight that it speaks for, and the longest step that I am ready to take towards yours."""
+
+    node: str
+    id: ExchangeId
+    weight: float
+    cap: float
+    body: Ref
+    seen: Seen = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """I have taken my step, as long as `share` of the whole way; here is my model from before it: take yours."""
+
+    node: str
+    id: ExchangeId
+    weight: float
+    share: float
+    body: Ref
+    seen: Seen = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Never:
+    """I have not taken this step, and promise never to take it."""
+
+    node: str
+    id: ExchangeId
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Resolve:
+    """What came of our exchange? I sent my model and heard nothing."""
+
+    node: str
+    id: ExchangeId
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Our exchange is over on my side, for good: you need not keep your answer."""
+
+    node: str
+    id: ExchangeId
+
+
+@dataclass(frozen=True)
+class Offer:
+    """My model after local round `round`, for my neighbours of that round."""
+
+    node: str
+    round: int
+    body: Ref
+    seen: Seen = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Push:
+    """A share of my mass: `mass` times the model of `body`. Adding it twice is prevented by `id`."""
+
+    node: str
+    id: ExchangeId
+    mass: float
+    body: Ref
+    seen: Seen = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """I have added your share; forget it."""
+
+    node: str
+    id: ExchangeId
+
+
+@dataclass(frozen=True)
+class Part:
+    """Step `step` of the ring all-reduce after round `round`: one piece of the sum, and the weight summed into it."""
+
+    node: str
+    round: int
+    step: int
+    piece: int
+    weight: float
+    body: Ref
+    seen: Seen = field(default_factory=dict)
+
+
+Liveness = Literal["alive", "suspect", "dead", "left"]
+
+
+@dataclass(frozen=True)
+class Rumour:
+    """What somebody believes about a peer. A higher incarnation overrules; within one, dead > suspect > alive.
+
+    Only the peer itself raises its incarnation. `accusers`: who, independently, holds the suspicion.
+    """
+
+    node: str
+    state: Liveness
+    incarnation: int
+    accusers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ping:
+    """Are you there? With it, what I last heard."""
+
+    node: str
+    seq: int
+    news: tuple[Rumour, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pong:
+    """`of` is there (the sender itself, or the one that was probed for the receiver)."""
+
+    node: str
+    seq: int
+    of: str
+    news: tuple[Rumour, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Ping `target` for me, and tell me."""
+
+    node: str
+    seq: int
+    target: str
+    news: tuple[Rumour, ...] = ()
+
+
+@dataclass(frozen=True)
+class Silent:
+    """The one that you had me probe has not answered; I, though, am here."""
+
+    node: str
+    seq: int
+    target: str
+
+
+MembershipMessage = Ping | Pong | Probe | Silent
+MixingMessage = Reserve | Slot | Busy | Swap | Swapped | Never | Resolve | Settle | Offer | Push | Taken | Part
+PeerMessage = MixingMessage | MembershipMessage
