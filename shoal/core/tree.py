@@ -297,6 +297,27 @@ def sub(a: Tree, b: Tree) -> Tree:
     return Tree(a.layout, out)
 
 
+def towards(x: Tree, a: Tree, b: Tree, share: float) -> Tree:
+    """`x + share * (b - a)` on floats, rounded once; on whole numbers the greater of `x` and `b`."""
+    same_layout(x.layout, a.layout)
+    same_layout(x.layout, b.layout)
+    out = np.empty(x.layout.nbytes, np.uint8)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for segment in x.layout.segments:
+            for block in segment.blocks():
+                start, stop, place = block.start, block.stop, out[block.start : block.stop]
+                if segment.is_float:
+                    wide = to_float(b.block(start, stop), block.dtype) - to_float(a.block(start, stop), block.dtype)
+                    wide *= share
+                    wide += to_float(x.block(start, stop), block.dtype)
+                    from_float(wide, block.dtype, place)
+                else:
+                    kind = DTYPES[block.dtype]
+                    mine, theirs = x.block(start, stop).view(kind), b.block(start, stop).view(kind)
+                    place.view(kind)[:] = np.maximum(mine, theirs)
+    return Tree(x.layout, out)
+
+
 def scale(a: Tree, factor: float) -> Tree:
     """`factor * a` on floats; whole numbers stay."""
     return combine(a, a, factor, 0.0)

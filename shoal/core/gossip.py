@@ -1,0 +1,287 @@
+"""The peer as a state machine: it learns by itself, and mixes its model with those of others, with no server.
+
+A peer goes through *local rounds*: the job's algorithm trains on its data as it would for a server, and its own step is
+applied to its own model. After each round its *mixer* has a turn (`shoal.mixing`: pairwise exchange by default). What
+was learned is a displacement and is added to the model as it is by then, so training and mixing need not wait for each
+other, unless the mixer wants that.
+
+    x_k  <-  x_k + d_k                      a local round of peer k
+    x_k  <-  x_k + what its mixer decides   at any time
+
+Everything that must not be forgotten is in `state()`, and whenever it has changed a `Save` comes before all other
+effects. So a process that dies has either not done an event, or done all of it and perhaps not told; telling again is
+harmless, in every mixer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Any, Protocol
+
+from shoal.core.algorithm import Algorithm, Update, tree_slot
+from shoal.core.errors import InvalidPayload
+from shoal.core.machine import Done, Effect, Note, Result, Save, Standing, Timer, Wake, Work
+from shoal.core.message import Bodies, Metrics, Order, Ref
+from shoal.core.peer_message import MixingMessage, Seen
+from shoal.core.plan import Plan
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree, norm
+
+RETRY_S = (1.0, 60.0)
+"""A local round that failed is tried again after so long, doubled each time, up to the second."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """Who else is believed to be there, and can be called."""
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Halt:
+    """Begin nothing new: neither a local round nor an exchange. What is under way is brought to its end."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A local round has ended: what the peer measured, to be shown and to be told to a coordinator that returns."""
+
+    round: int
+    weight: float
+    metrics: Metrics
+
+
+PeerEvent = MixingMessage | Timer | Done | Live | Halt
+PeerEffect = Effect | Learned
+
+
+@dataclass
+class Holding:
+    """What a peer holds. Mixers read it, and move `model`; `weight` (examples) is fixed, as conservation needs."""
+
+    node: str
+    boot: int
+    weight: float
+    slots: Slots
+    bodies: Bodies
+    rng: Random
+    round: int = 0
+    seen: Seen = field(default_factory=dict)
+    live: frozenset[str] = frozenset()
+
+    @property
+    def model(self) -> Tree:
+        return tree_slot(self.slots, "model")
+
+    @model.setter
+    def model(self, model: Tree) -> None:
+        self.slots = {**self.slots, "model": model}
+
+    def learn_of(self, seen: Seen) -> None:
+        """The model now holds what that one held."""
+        self.seen = {node: max(self.seen.get(node, 0), seen.get(node, 0)) for node in sorted({*self.seen, *seen})}
+
+    def shown(self) -> Ref:
+        """The model as a body for others."""
+        return self.bodies.put({"model": self.model})
+
+    def opened(self, ref: Ref) -> Tree:
+        """A body that was shown, by this peer or another."""
+        return tree_slot(self.bodies.get(ref), "model")
+
+
+class Mixer(Protocol):
+    """How the models of peers become one. It may move `me.model` whenever it is called, and at no other time."""
+
+    alarm: float
+    """When it wants to be called next."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next local round has to wait for the others."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way that needs this process."""
+        ...
+
+    def turn(self, me: Holding, now: float) -> Sequence[Effect]:
+        """A local round has ended."""
+        ...
+
+    def halt(self) -> None:
+        """Enter into nothing new."""
+        ...
+
+    def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
+        """A peer says something. Its membership, and the form of its body, have been checked."""
+        ...
+
+    def ring(self, me: Holding, now: float) -> Sequence[Effect]:
+        """`alarm` may have come."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What must survive, as JSON values."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+    def names(self) -> list[Ref]:
+        """The bodies that it still needs."""
+        ...
+
+
+class Gossip:
+    """One peer's part in one job. `rounds` 0: as many local rounds as come."""
+
+    def __init__(self, plan: Plan, algorithm: Algorithm, me: Holding, mixer: Mixer, *, rounds: int = 0) -> None:
+        self.plan, self.algorithm, self.me, self.mixer, self.rounds = plan, algorithm, me, mixer, rounds
+        self.memory: Ref | None = None
+        self.order: Order | None = None
+        self.halted = ""
+        self._begun = 0
+        self._failures = 0
+        self._retry_at = inf
+        self._kept: tuple[Slots, Ref] | None = None
+        self._saved: dict[str, Any] | None = None
+
+    @classmethod
+    def restore(
+        cls, plan: Plan, algorithm: Algorithm, me: Holding, mixer: Mixer, state: dict[str, Any], *, rounds: int = 0
+    ) -> Gossip:
+        """A new process over what an earlier one has saved; `me` carries the new boot."""
+        gossip = cls(plan, algorithm, me, mixer, rounds=rounds)
+        ref = Ref(*state["slots"])
+        me.slots, me.weight, me.round, me.seen = me.bodies.get(ref), state["weight"], state["round"], state["seen"]
+        gossip._kept = me.slots, ref
+        gossip.memory = Ref(*state["memory"]) if state["memory"] else None
+        mixer.restore(state["mixer"])
+        return gossip
+
+    def state(self) -> dict[str, Any]:
+        """All that must not be forgotten, as JSON values."""
+        ref, me = self._ref(), self.me
+        return {
+            "boot": me.boot,
+            "weight": me.weight,
+            "round": me.round,
+            "seen": me.seen,
+            "slots": [ref.digest, ref.nbytes],
+            "memory": [self.memory.digest, self.memory.nbytes] if self.memory else None,
+            "mixer": self.mixer.state(),
+        }
+
+    def names(self) -> list[Ref]:
+        """The bodies that this peer still needs."""
+        own = [self._ref(), self.memory, self.order.body if self.order else None]
+        return [*(ref for ref in own if ref is not None), *self.mixer.names()]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way: no local round, and nothing that another peer may ask about."""
+        return self.order is None and not self.mixer.busy
+
+    @property
+    def finished(self) -> bool:
+        """Whether all local rounds have been made."""
+        return 0 < self.rounds <= self.me.round
+
+    def start(self, now: float) -> list[PeerEffect]:
+        """Begin."""
+        return self._wrapped([*self.mixer.ring(self.me, now), *self._go_on()])
+
+    def on(self, event: PeerEvent, now: float) -> list[PeerEffect]:
+        """Take one event and say what follows from it."""
+        effects: list[PeerEffect] = []
+        match event:
+            case Timer():
+                effects += self.mixer.ring(self.me, now)
+                if now >= self._retry_at:
+                    self._retry_at = inf
+            case Done():
+                effects += self._worked(event, now)
+            case Live():
+                self.me.live = event.nodes - {self.me.node}
+                effects += self.mixer.ring(self.me, now)
+            case Halt():
+                self.halted = event.why
+                self.mixer.halt()
+            case _:
+                effects += self._heard(event, now)
+        return self._wrapped([*effects, *self._go_on()])
+
+    def _heard(self, message: MixingMessage, now: float) -> Sequence[Effect]:
+        try:
+            return self.mixer.on(message, self.me, now)
+        except InvalidPayload as error:
+            return [Note("refusal", error.message, self.me.round, message.node)]
+
+    # Local rounds
+
+    def _go_on(self) -> list[Effect]:
+        """The next local round, if one may begin."""
+        if self.order is not None or self.halted or self.finished or self.mixer.waiting or self._retry_at < inf:
+            return []
+        me = self.me
+        self._begun += 1
+        seed = self.plan.seed_of(me.round + 1, me.node)
+        body = me.bodies.put(self.algorithm.order(me.slots, me.node, "train"))
+        self.order = Order((me.boot, self._begun), me.node, "train", me.round, seed, body)
+        return [Work(self.order, self.memory)]
+
+    def _worked(self, done: Done, now: float) -> list[PeerEffect]:
+        if self.order is None or done.order != self.order.id:
+            return []
+        self.order = None
+        try:
+            result = self._applied(done)
+        except InvalidPayload as error:
+            self._failures += 1
+            pause = min(RETRY_S[1], RETRY_S[0] * 2 ** (self._failures - 1))
+            self._retry_at = now + pause
+            return [Note("warning", f"local round failed, again in {pause:g} s: {error.message}", self.me.round)]
+        self._failures = 0
+        me = self.me
+        me.round += 1
+        me.learn_of({me.node: me.round})
+        told: list[PeerEffect] = [Learned(me.round, result.weight, result.metrics)]
+        return told if self.halted else [*told, *self.mixer.turn(me, now)]
+
+    def _applied(self, done: Done) -> Result:
+        """Take the algorithm's own step with the one update that there is."""
+        result, me = done.result, self.me
+        if result is None:
+            raise InvalidPayload(done.error)
+        if result.body is not None:
+            slots = me.bodies.get(result.body)
+            length = max((norm(value) for value in slots.values() if isinstance(value, Tree)), default=0.0)
+            if not length < inf:
+                raise InvalidPayload("the update is not finite: the training has diverged", hint="lower the lr")
+            totals = self.algorithm.fold(Totals(), Update(me.node, me.round, 1.0, slots, length), 1.0)
+            me.slots = self.algorithm.step(me.slots, totals)
+        self.memory = result.memory or self.memory
+        return result
+
+    # Around every event
+
+    def _ref(self) -> Ref:
+        if self._kept is None or self._kept[0] is not self.me.slots:
+            self._kept = self.me.slots, self.me.bodies.put(self.me.slots)
+        return self._kept[1]
+
+    def _wrapped(self, effects: list[PeerEffect]) -> list[PeerEffect]:
+        """What has changed is saved first, and the alarm is set last."""
+        state = self.state()
+        if state != self._saved:
+            self._saved = state
+            effects.insert(0, Save(Standing(state)))
+        alarm = min(self.mixer.alarm, self._retry_at)
+        return [*effects, Wake(alarm)] if alarm < inf else effects

@@ -1,0 +1,432 @@
+"""Conserving pairwise exchange: two peers meet, and each takes a step towards the other; their weighted sum stays.
+
+Boyd, Ghosh, Prabhakar, Shah: "Randomized Gossip Algorithms", IEEE Trans. Information Theory 52 (2006), section I.B,
+with weights n_k (examples), and made safe against loss: for peers i and j that show each other q_i and q_j,
+
+    x_i  <-  x_i + c n_j / (n_i + n_j) (q_j - q_i)
+    x_j  <-  x_j + c n_i / (n_i + n_j) (q_i - q_j)            c in (0, 1]: both take the same share of the way
+
+so n_i x_i + n_j x_j stays where it was, whatever q is (a rounded model, one that is late), and with it the mean
+sum_k n_k x_k / sum_k n_k of all. That holds if either both take their step, once, or neither does:
+
+    i                                      j
+    Reserve      --------------------->    free? then keep a slot for this exchange, else Busy
+    keep (id, q_i)  <-----------  Slot
+    Swap(q_i)    --------------------->    slot held, and never promised not to: step, keep (id, q_j)
+    step, forget (id, q_i)  <-- Swapped(q_j)
+    Settle       --------------------->    forget (id, q_j)
+
+`i` in doubt asks (Resolve), for ever: j answers what it keeps; or Slot, which says "send it again"; or promises Never
+to take that step. j in doubt repeats its answer. A peer has one exchange in flight, as initiator or as partner, because
+steps that are computed on models which other steps have left meanwhile add up, and diverge; but a partner that does not
+answer is not waited for longer than `patience_s`: its doubt stays, and the late step is taken whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from statistics import median
+from typing import Any, ClassVar
+
+from shoal.core.errors import InvalidJob
+from shoal.core.gossip import Holding
+from shoal.core.machine import Effect, Note, Tell
+from shoal.core.message import Ref
+from shoal.core.peer_message import (
+    Busy,
+    ExchangeId,
+    MixingMessage,
+    Never,
+    Reserve,
+    Resolve,
+    Settle,
+    Slot,
+    Swap,
+    Swapped,
+)
+from shoal.core.tree import Tree, norm, sub, towards
+
+REMEMBERED = 15
+"""Steps whose lengths say how long a step usually is."""
+
+CAP_FACTOR = 2.0
+"""A step may be so many times as long as the median of the last ones."""
+
+UNSETTLED_MAX = 16
+"""Answers kept for partners that have not said that they arrived. With so many, no new exchange is entered into."""
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """Each peer exchanges with one random other at a time; the weighted mean of all models never moves by it."""
+
+    name: ClassVar[str] = "pairwise"
+    title: ClassVar[str] = "Conserving pairwise exchange (Boyd et al. 2006)"
+
+    delta: float = 0.0
+    """Exchange only when the model has moved by more than this (squared distance) since it last did; 0: always."""
+    attempts: int = 4
+    """How many partners to ask after a local round, when they are busy or silent."""
+    models_per_round: float = 2.0
+    """Models that a peer may send in each local round, on average, whoever began the exchange."""
+    burst: float = 3.0
+    """Models that it may save up to send at once."""
+    patience_s: float = 10.0
+    """Seconds until a silent partner is not waited for any longer."""
+    slot_s: float = 30.0
+    """Seconds that a peer keeps itself free for a partner that has reserved."""
+    clip: bool = True
+    """Whether a step that is more than twice as long as usual is shortened, on both sides alike."""
+
+    def __post_init__(self) -> None:
+        if not (self.delta >= 0 and isfinite(self.delta)):
+            raise InvalidJob(f"pairwise: delta is {self.delta}, but a squared distance is a number from 0 on")
+        if self.attempts < 1:
+            raise InvalidJob(f"pairwise: attempts is {self.attempts}, but at least one partner must be asked")
+        if not (self.models_per_round > 0 and self.burst >= 1):
+            raise InvalidJob("pairwise: models_per_round must be positive, and burst at least 1")
+        if not (self.patience_s > 0 and self.slot_s > 0):
+            raise InvalidJob("pairwise: patience_s and slot_s must be positive")
+
+    def mixer(self) -> PairwiseMixer:
+        """A peer's side of it."""
+        return PairwiseMixer(self)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An exchange that this peer began, in which it has shown its model: `partner` may have taken its step."""
+
+    partner: str
+    shown: Ref
+    weight: float
+    cap: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A step that this peer has taken at another's asking, until that one says that it has taken its own."""
+
+    shown: Ref
+    weight: float
+    share: float
+    seen: dict[str, int]
+
+
+@dataclass
+class Meeting:
+    """The one exchange in flight. `begun`: when; None: the other side began it."""
+
+    id: ExchangeId
+    partner: str
+    until: float
+    begun: float | None = None
+
+
+@dataclass
+class PairwiseMixer:
+    """What is kept (`doubts`, `answers`, `over`) survives the process; the rest is begun anew."""
+
+    policy: Pairwise
+    doubts: dict[ExchangeId, Doubt] = field(default_factory=dict)
+    answers: dict[ExchangeId, Answer] = field(default_factory=dict)
+    over: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """(boot, n) of the last exchange of each initiator that was either done here, or promised never to be."""
+    meeting: Meeting | None = None
+    alarm: float = inf
+    refused: int = 0
+    """Steps that were not taken, because what the other side sent must not be mixed."""
+
+    def __post_init__(self) -> None:
+        self._closed = False
+        self._count = 0
+        self._attempts = 0
+        self._tokens = self.policy.burst
+        self._next_try = inf
+        self._ask_again: dict[ExchangeId, tuple[float, float]] = {}
+        self._lengths: list[float] = []
+        self._durations: list[float] = []
+        self._reference: Tree | None = None
+
+    @property
+    def waiting(self) -> bool:
+        return False
+
+    @property
+    def busy(self) -> bool:
+        return self.meeting is not None or bool(self.doubts or self.answers)
+
+    def halt(self) -> None:
+        self._closed, self._attempts, self._next_try = True, 0, inf
+
+    # Beginning
+
+    def turn(self, me: Holding, now: float) -> Sequence[Effect]:
+        """Look for a partner, if the model has moved enough and the budget allows."""
+        policy = self.policy
+        self._tokens = min(policy.burst, self._tokens + policy.models_per_round)
+        if self._reference is not None and norm(sub(me.model, self._reference)) ** 2 <= policy.delta:
+            return []
+        self._attempts, self._next_try = policy.attempts, now
+        return self.ring(me, now)
+
+    def ring(self, me: Holding, now: float) -> Sequence[Effect]:
+        """Give up on who is silent, ask after doubts, try the next partner: whatever is due."""
+        effects: list[Effect] = []
+        if self.meeting is not None and now >= self.meeting.until:
+            self._part(me, now)
+        for xid, (due, pause) in sorted(self._ask_again.items()):
+            if now >= due:
+                effects += self._ask(xid, me)
+                self._ask_again[xid] = now + pause, min(60.0, 2 * pause)
+        if now >= self._next_try and self.meeting is None:
+            effects += self._approach(me, now)
+        self._set_alarm()
+        return effects
+
+    def _ask(self, xid: ExchangeId, me: Holding) -> list[Effect]:
+        """Ask what came of an exchange, or repeat what did."""
+        if xid in self.doubts:
+            return [Tell(self.doubts[xid].partner, Resolve(me.node, xid))]
+        return [Tell(xid[0], self._swapped(xid, me))]
+
+    def _approach(self, me: Holding, now: float) -> list[Effect]:
+        """Ask one of those that are there, and with whom nothing is open."""
+        self._next_try = inf
+        open_with = {doubt.partner for doubt in self.doubts.values()}
+        free = sorted(me.live - open_with)
+        if not free or not self._attempts or self._tokens < 1:
+            return []
+        self._attempts -= 1
+        self._count += 1
+        partner = me.rng.choice(free)
+        self.meeting = Meeting((me.node, me.boot, self._count), partner, now + self._patience_s(), now)
+        return [Tell(partner, Reserve(me.node, self.meeting.id))]
+
+    def _patience_s(self) -> float:
+        """As long as exchanges take, and a good deal more."""
+        if not self._durations:
+            return self.policy.patience_s
+        usual = median(self._durations)
+        spread = median(abs(one - usual) for one in self._durations)
+        return max(self.policy.patience_s, usual + 4 * spread)
+
+    def _part(self, me: Holding, now: float) -> None:
+        """The exchange in flight is over, or is not waited for any longer."""
+        self.meeting = None
+        if self._attempts:
+            self._next_try = now + 0.5 * me.rng.random()
+
+    def _set_alarm(self) -> None:
+        due = [at for at, _ in self._ask_again.values()]
+        self.alarm = min([self.meeting.until if self.meeting else self._next_try, *due])
+
+    # Messages
+
+    def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
+        """Nobody but an exchange's two sides has a say in it."""
+        effects: list[Effect] = []
+        if isinstance(message, Reserve | Swap | Resolve | Settle) and message.id[0] == message.node:
+            effects = self._asked(message, me, now)
+        elif isinstance(message, Swapped) and message.id[0] == me.node and message.id not in self.doubts:
+            effects = [Tell(message.node, Settle(me.node, message.id))]
+        elif isinstance(message, Slot | Busy | Swapped | Never) and message.node == self._partner_in(message.id, me):
+            effects = self._answered(message, me, now)
+        return [*effects, *self.ring(me, now)]
+
+    def _partner_in(self, xid: ExchangeId, me: Holding) -> str:
+        """With whom this peer began that exchange; "" if it did not, or if it is over."""
+        if xid in self.doubts:
+            return self.doubts[xid].partner
+        return self.meeting.partner if self._is_mine(xid) and self.meeting is not None else ""
+
+    def _is_mine(self, xid: ExchangeId) -> bool:
+        return self.meeting is not None and self.meeting.id == xid and self.meeting.begun is not None
+
+    def _holds_slot(self, xid: ExchangeId) -> bool:
+        return self.meeting is not None and self.meeting.id == xid and self.meeting.begun is None
+
+    # The side that was asked
+
+    def _asked(self, message: Reserve | Swap | Resolve | Settle, me: Holding, now: float) -> list[Effect]:
+        match message:
+            case Reserve():
+                return self._reserve(message, me, now)
+            case Swap():
+                return self._swap(message, me, now)
+            case Resolve():
+                return self._resolve(message, me)
+            case Settle():
+                self._settle(message.id)
+        return []
+
+    def _reserve(self, message: Reserve, me: Holding, now: float) -> list[Effect]:
+        """Who begins an exchange with us has none open with us: what we kept for it has arrived."""
+        xid, theirs = message.id, message.node
+        if xid[1:] <= self.over.get(theirs, (-1, -1)):
+            return [Tell(theirs, Busy(me.node, xid, "this exchange is over"))]
+        for earlier in [one for one in self.answers if one[0] == theirs]:
+            self._settle(earlier)
+        why = "" if self._holds_slot(xid) else self._unwilling(theirs)
+        if why:
+            return [Tell(theirs, Busy(me.node, xid, why))]
+        self.meeting = Meeting(xid, theirs, now + self.policy.slot_s)
+        return [Tell(theirs, Slot(me.node, xid))]
+
+    def _unwilling(self, theirs: str) -> str:
+        """Why no exchange may be entered into now."""
+        if self._closed:
+            return "not mixing any more"
+        if self.meeting is not None:
+            return "in an exchange"
+        if any(doubt.partner == theirs for doubt in self.doubts.values()):
+            return "an exchange with you is in doubt"
+        if self._tokens < 1:
+            return "over budget"
+        if len(self.answers) >= UNSETTLED_MAX:
+            return "too many answers have not arrived"
+        return ""
+
+    def _swap(self, message: Swap, me: Holding, now: float) -> list[Effect]:
+        """Take our step, if this is the exchange that we keep a slot for: checked in the step that takes it."""
+        xid = message.id
+        if xid in self.answers:
+            return [Tell(message.node, self._swapped(xid, me))]
+        if not self._holds_slot(xid) or xid[1:] <= self.over.get(xid[0], (-1, -1)):
+            return self._promise_never(message.node, xid, me, "no slot is held for it")
+        theirs = me.opened(message.body)
+        way = norm(sub(theirs, me.model))
+        if not way < inf or not message.cap > 0 or not 0 < message.weight < inf:
+            self.refused += 1
+            return self._promise_never(message.node, xid, me, "it must not be mixed: it is not finite")
+        shown = me.shown()
+        share = min(1.0, self._cap() / way, message.cap / way) if way else 1.0
+        self.answers[xid] = Answer(shown, me.weight, share, dict(me.seen))
+        self.over[xid[0]] = xid[1:]
+        self._ask_again[xid] = now + self.policy.patience_s, 2 * self.policy.patience_s
+        self._tokens -= 1
+        self._take(me, me.model, theirs, share * message.weight / (me.weight + message.weight), share * way)
+        me.learn_of(message.seen)
+        self.meeting = None
+        return [Tell(message.node, self._swapped(xid, me))]
+
+    def _promise_never(self, to: str, xid: ExchangeId, me: Holding, why: str) -> list[Effect]:
+        self.over[xid[0]] = max(xid[1:], self.over.get(xid[0], (-1, -1)))
+        if self._holds_slot(xid):
+            self.meeting = None
+        return [Tell(to, Never(me.node, xid, why))]
+
+    def _swapped(self, xid: ExchangeId, me: Holding) -> Swapped:
+        kept = self.answers[xid]
+        return Swapped(me.node, xid, kept.weight, kept.share, kept.shown, kept.seen)
+
+    def _resolve(self, message: Resolve, me: Holding) -> list[Effect]:
+        xid = message.id
+        if xid in self.answers:
+            return [Tell(message.node, self._swapped(xid, me))]
+        if self._holds_slot(xid):
+            return [Tell(message.node, Slot(me.node, xid))]
+        return self._promise_never(message.node, xid, me, "it never came")
+
+    def _settle(self, xid: ExchangeId) -> None:
+        self.answers.pop(xid, None)
+        self._ask_again.pop(xid, None)
+
+    # The side that asks
+
+    def _answered(self, message: Slot | Busy | Swapped | Never, me: Holding, now: float) -> list[Effect]:
+        match message:
+            case Slot():
+                return self._slot(message, me, now)
+            case Swapped():
+                return self._swapped_by(message, me, now)
+            case Never() if message.id in self.doubts:
+                self._forget(message.id, me, now)
+            case Busy() if message.id not in self.doubts:
+                self._part(me, now)
+        return []
+
+    def _slot(self, message: Slot, me: Holding, now: float) -> list[Effect]:
+        """Show our model: now, or again if it got lost on the way."""
+        xid = message.id
+        if xid not in self.doubts:
+            assert self.meeting is not None
+            self.doubts[xid] = Doubt(message.node, me.shown(), me.weight, self._cap())
+            self.meeting.until = now + self._patience_s()
+            self._ask_again[xid] = self.meeting.until, self.policy.patience_s
+            self._tokens -= 1
+        doubt = self.doubts[xid]
+        return [Tell(doubt.partner, Swap(me.node, xid, doubt.weight, doubt.cap, doubt.shown, dict(me.seen)))]
+
+    def _swapped_by(self, message: Swapped, me: Holding, now: float) -> list[Effect]:
+        """The other side has taken its step, for good: take ours. Twice is once."""
+        xid, doubt = message.id, self.doubts[message.id]
+        mine, theirs = me.opened(doubt.shown), me.opened(message.body)
+        way = norm(sub(theirs, mine))
+        if self._acceptable(message, doubt, way):
+            share = message.share * message.weight / (doubt.weight + message.weight)
+            self._take(me, mine, theirs, share, message.share * way)
+            me.learn_of(message.seen)
+            note: list[Effect] = []
+        else:
+            self.refused += 1
+            note = [Note("refusal", "its model was not mixed: not what was agreed on", me.round, message.node)]
+        if self._is_mine(xid) and self.meeting is not None and self.meeting.begun is not None:
+            self._durations = [*self._durations, now - self.meeting.begun][-REMEMBERED:]
+            self._attempts = 0
+        self._forget(xid, me, now)
+        return [*note, Tell(message.node, Settle(me.node, xid))]
+
+    def _acceptable(self, message: Swapped, doubt: Doubt, way: float) -> bool:
+        """Rounding aside, a step that an honest partner would have taken."""
+        fair = 0 < message.weight < inf and 0 < message.share <= 1
+        return fair and way < inf and message.share * way <= doubt.cap * 1.001
+
+    def _forget(self, xid: ExchangeId, me: Holding, now: float) -> None:
+        del self.doubts[xid]
+        self._ask_again.pop(xid, None)
+        if self._is_mine(xid):
+            self._part(me, now)
+
+    # Steps
+
+    def _cap(self) -> float:
+        if not self.policy.clip or len(self._lengths) < REMEMBERED // 3:
+            return float(2.0**1000)
+        return CAP_FACTOR * median(self._lengths) or float(2.0**1000)
+
+    def _take(self, me: Holding, mine: Tree, theirs: Tree, share: float, length: float) -> None:
+        me.model = towards(me.model, mine, theirs, share)
+        self._lengths = [*self._lengths, length][-REMEMBERED:]
+        if self.policy.delta:
+            self._reference = me.model
+
+    # What survives
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "doubts": [
+                [list(xid), one.partner, [one.shown.digest, one.shown.nbytes], one.weight, one.cap]
+                for xid, one in sorted(self.doubts.items())
+            ],
+            "answers": [
+                [list(xid), [one.shown.digest, one.shown.nbytes], one.weight, one.share, one.seen]
+                for xid, one in sorted(self.answers.items())
+            ],
+            "over": {node: list(last) for node, last in sorted(self.over.items())},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """What was in flight is in doubt; ask at once."""
+        for xid, partner, shown, weight, cap in state["doubts"]:
+            self.doubts[(xid[0], xid[1], xid[2])] = Doubt(partner, Ref(*shown), weight, cap)
+        for xid, shown, weight, share, seen in state["answers"]:
+            self.answers[(xid[0], xid[1], xid[2])] = Answer(Ref(*shown), weight, share, seen)
+        self.over = {node: (last[0], last[1]) for node, last in state["over"].items()}
+        self._ask_again = dict.fromkeys([*self.doubts, *self.answers], (0.0, self.policy.patience_s))
+        self.alarm = 0.0
+
+    def names(self) -> list[Ref]:
+        return [one.shown for one in self.doubts.values()] + [one.shown for one in self.answers.values()]

@@ -1,0 +1,180 @@
+"""A job that peers carry on by themselves, on one virtual clock, and the books that must balance all the while.
+
+What is conserved: the sum over all peers of weight times model, as their disks hold it, plus the steps that partners of
+finished exchanges have still to take. Nothing but a local round may change it, and that by exactly what was learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from shoal.core.algorithm import tree_slot
+from shoal.core.learner import Learner
+from shoal.core.message import Ref
+from shoal.core.peer_message import PeerMessage
+from shoal.core.tree import FLOATS, Array, Tree
+from shoal.mixing.pairwise import Pairwise, PairwiseMixer
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.faults import Fate, Faults
+from shoal.sim.mesh import Mesh, Weather
+from shoal.sim.peers import Peer, Shared
+
+DRIFT_MAX = 1e-6
+"""Of single-precision models, relative to their size."""
+
+SWEEP_STEPS = 256
+SEE_S = 2.0
+"""How often a peer looks who is there."""
+
+
+class Unbalanced(AssertionError):
+    """Something was lost, or counted twice."""
+
+
+def floats(tree: Tree) -> Array:
+    """All floating-point values of a tree, in double precision."""
+    parts = [tree[leaf.name].astype(np.float64).reshape(-1) for leaf in tree.layout.leaves if leaf.dtype in FLOATS]
+    return np.concatenate(parts)
+
+
+class Books:
+    """Follows what every peer's disk holds, and what it should add up to."""
+
+    def __init__(self, weights: Mapping[str, float], start: Tree, bodies: MemoryBodies) -> None:
+        self._weights, self._bodies = weights, bodies
+        self._held = {name: floats(start) for name in weights}
+        self._mixers: dict[str, PairwiseMixer] = {}
+        self.touched = False
+        self.learned = sum(weight * floats(start) for weight in weights.values())
+        self.scale = float(np.abs(self.learned).max())
+
+    def keeps(self, node: str, state: dict[str, Any], learned: bool) -> None:
+        """That peer's disk now holds this."""
+        now = floats(tree_slot(self._bodies.get(Ref(*state["slots"])), "model"))
+        if learned:
+            self.learned = self.learned + self._weights[node] * (now - self._held[node])
+            self.scale = max(self.scale, float(np.abs(self.learned).max()))
+        self._held[node], self.touched = now, True
+        if "doubts" in state["mixer"]:
+            self._mixers[node] = mixer = PairwiseMixer(Pairwise())
+            mixer.restore(state["mixer"])
+
+    def owed(self) -> Array | float:
+        """The steps, times weights, that initiators of exchanges have not taken yet while their partners have."""
+        total: Array | float = 0.0
+        for node, mixer in self._mixers.items():
+            for xid, doubt in mixer.doubts.items():
+                other = self._mixers.get(doubt.partner)
+                answer = other.answers.get(xid) if other is not None else None
+                if answer is not None:
+                    mine, theirs = (
+                        floats(tree_slot(self._bodies.get(ref), "model")) for ref in (doubt.shown, answer.shown)
+                    )
+                    share = answer.share * answer.weight / (doubt.weight + answer.weight)
+                    total = total + self._weights[node] * share * (theirs - mine)
+        return total
+
+    def drift(self) -> float:
+        """How far the books are from balancing, relative to what is in them."""
+        total = sum(self._weights[node] * held for node, held in self._held.items()) + self.owed()
+        return float(np.abs(total - self.learned).max()) / self.scale
+
+    def spread(self) -> float:
+        """The weighted variance of the models around their mean: the squared consensus distance."""
+        whole = sum(self._weights.values())
+        mean = sum(self._weights[node] * held for node, held in self._held.items()) / whole
+        return float(sum(self._weights[node] * np.sum((held - mean) ** 2) for node, held in self._held.items()) / whole)
+
+
+class Flock:
+    """Peers, the network between them, and time."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        learners: Mapping[str, Learner],
+        weights: Mapping[str, float],
+        pace_s: Mapping[str, float],
+        *,
+        weather: Weather | None = None,
+        crashes: int = 0,
+        bodies: MemoryBodies | None = None,
+    ) -> None:
+        self.clock, self.shared = Clock(), shared
+        self.weather = weather or Weather()
+        rng = Random(shared.seed)
+        self.bodies = bodies or MemoryBodies()
+        self.mesh = Mesh(self.clock, self.weather, rng)
+        self.books = Books(weights, tree_slot(shared.slots, "model"), self.bodies)
+        faults = Faults(until_s=self.weather.until_s)
+        self.peers = {
+            name: Peer(
+                name=name,
+                weight=weights[name],
+                shared=shared,
+                learner=learners[name],
+                work_s=partial(self._pace, rng, pace_s[name]),
+                clock=self.clock,
+                bodies=self.bodies,
+                send=self._send,
+                fate=Fate(self.clock, rng, crashes, faults),
+                ledger=self.books,
+                live=self._live,
+            )
+            for name in sorted(learners)
+        }
+
+    def _pace(self, rng: Random, seconds: float) -> float:
+        return seconds * rng.choice((1.0, 1.0, 0.7, 1.6))
+
+    def _send(self, source: str, target: str, message: PeerMessage) -> None:
+        self.mesh.send(source, target, message, self.peers[target].receive)
+
+    def _live(self) -> frozenset[str]:
+        return frozenset(name for name, peer in self.peers.items() if peer.up)
+
+    def look(self) -> None:
+        """Let everybody see who is there, again and again."""
+        for peer in self.peers.values():
+            peer.see()
+        self.clock.after(SEE_S, self.look)
+
+    def over(self) -> bool:
+        """Whether all have learned what they should, and nothing is open."""
+        return all(
+            peer.up and peer.gossip is not None and peer.gossip.finished and peer.gossip.idle
+            for peer in self.peers.values()
+        )
+
+    def run(self, limit_s: float, steps_max: int = 1_000_000) -> bool:
+        """Let things happen until it is over; False when it is not by then. Raises `Unbalanced`."""
+        for name in self.peers:
+            self.clock.after(0.0, self.peers[name].start)
+        self.clock.after(0.0, self.look)
+        while self.clock.now < limit_s and self.clock.steps < steps_max and self.clock.step():
+            if not self.clock.steps % SWEEP_STEPS:
+                self._sweep()
+            if self.books.touched:
+                self._check()
+            if self.over():
+                return True
+        return False
+
+    def _check(self) -> None:
+        self.books.touched = False
+        drift = self.books.drift()
+        if not drift <= DRIFT_MAX:
+            raise Unbalanced(
+                f"at {self.clock.now:.3f} s the weighted sum of all models is off by {drift:.3g} of its size"
+            )
+
+    def _sweep(self) -> None:
+        refs: list[Ref | None] = [name for peer in self.peers.values() for name in peer.names()]
+        refs += [getattr(message, "body", None) for message in self.mesh.flying.values()]
+        self.bodies.keep_only(refs)

@@ -1,0 +1,166 @@
+"""Peers without a server on one virtual clock: processes that die, disks that stay, and the books that must balance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Protocol
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import InvalidPayload, LearnerFailed
+from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer, PeerEffect, PeerEvent
+from shoal.core.learner import Learner
+from shoal.core.machine import Done, Note, Result, Save, Standing, Tell, Timer, Wake, Work
+from shoal.core.message import Ref
+from shoal.core.peer_message import PeerMessage
+from shoal.core.plan import Plan
+from shoal.core.tree import Slots
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.faults import Fate
+from shoal.sim.work import Begun
+
+DOWN_S = 5.0
+"""The longest time between a process's death and the next one."""
+
+Send = Callable[[str, str, PeerMessage], None]
+"""`(from, to, message)`"""
+
+
+class Ledger(Protocol):
+    """Who watches what peers keep."""
+
+    def keeps(self, node: str, state: dict[str, Any], learned: bool) -> None:
+        """That peer's disk now holds this; `learned`: because a local round of its own has ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all peers of a job have in common."""
+
+    plan: Plan
+    algorithm: Algorithm
+    mixing: Callable[[], Mixer]
+    slots: Slots
+    rounds: int
+    seed: int = 0
+
+
+@dataclass
+class Disk:
+    """What outlives a process."""
+
+    state: dict[str, Any] | None = None
+    boot: int = 0
+    names: list[Ref] = field(default_factory=list)
+
+
+@dataclass
+class Peer:
+    """One peer's shell: carries out what the machine wants, and dies between any two effects if fate strikes."""
+
+    name: str
+    weight: float
+    shared: Shared
+    learner: Learner
+    work_s: Callable[[], float]
+    clock: Clock
+    bodies: MemoryBodies
+    send: Send
+    fate: Fate
+    ledger: Ledger
+    live: Callable[[], frozenset[str]]
+    disk: Disk = field(default_factory=Disk)
+    up: bool = False
+    learned: list[Learned] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._alarm = 0
+        self.gossip: Gossip | None = None
+
+    def start(self) -> None:
+        """A new process over the disk."""
+        if self.up:
+            return
+        self.up = True
+        self.disk.boot += 1
+        shared, rng = self.shared, Random(f"{self.shared.seed}/{self.name}/{self.disk.boot}")
+        me = Holding(self.name, self.disk.boot, self.weight, shared.slots, self.bodies, rng)
+        mixer = shared.mixing()
+        if self.disk.state is None:
+            self.gossip = Gossip(shared.plan, shared.algorithm, me, mixer, rounds=shared.rounds)
+        else:
+            self.gossip = Gossip.restore(
+                shared.plan, shared.algorithm, me, mixer, self.disk.state, rounds=shared.rounds
+            )
+        me.live = self.live() - {self.name}
+        self._carry_out(self.gossip.start(self.clock.now), False)
+
+    def feed(self, event: PeerEvent) -> None:
+        """Let the machine take an event, if a process runs."""
+        if self.up and self.gossip is not None:
+            self._carry_out(self.gossip.on(event, self.clock.now), isinstance(event, Done))
+
+    def receive(self, message: PeerMessage) -> None:
+        """A message arrives."""
+        self.feed(message)  # type: ignore[arg-type]
+
+    def see(self) -> None:
+        """Look who is there."""
+        self.feed(Live(self.live()))
+
+    def die(self) -> None:
+        """`kill -9`."""
+        self.up = False
+        self._alarm += 1
+
+    def _dies(self) -> bool:
+        if self.up and self.fate.strikes():
+            self.die()
+            self.clock.after(self.fate.seconds(DOWN_S), self.start)
+        return not self.up
+
+    def _ring(self, alarm: int) -> None:
+        if alarm == self._alarm:
+            self.feed(Timer())
+
+    def _carry_out(self, effects: Sequence[PeerEffect], done: bool) -> None:
+        for effect in effects:
+            if self._dies():
+                return
+            match effect:
+                case Save(Standing(state)):
+                    assert self.gossip is not None
+                    self.disk.state, self.disk.names = state, self.gossip.names()
+                    self.ledger.keeps(self.name, state, done)
+                case Tell():
+                    self.send(self.name, effect.to, effect.body)
+                case Work():
+                    self.clock.after(self.work_s(), self._finish, self.disk.boot, effect)
+                case Wake():
+                    self._alarm += 1
+                    self.clock.at(effect.at, self._ring, self._alarm)
+                case Learned():
+                    self.learned.append(effect)
+                case Note():
+                    self.notes.append(effect)
+
+    def _finish(self, boot: int, work: Work) -> None:
+        if not self.up or boot != self.disk.boot:
+            return
+        order = work.order
+        begun = Begun(self.shared.algorithm, self.learner, self.bodies, order, work.memory)
+        try:
+            made = begun.piece(order)
+        except (LearnerFailed, InvalidPayload) as error:
+            self.feed(Done(order.id, None, error.message))
+            return
+        assert isinstance(made, Result)
+        self.feed(Done(order.id, replace(made)))
+
+    def names(self) -> list[Ref]:
+        """The bodies that disk and process need."""
+        return self.disk.names + (self.gossip.names() if self.gossip is not None else [])
