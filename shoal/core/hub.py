@@ -7,7 +7,8 @@
     done        nothing; every poll is answered with Stop
     stopped     the same, by an operator
 
-Paused is beside the phases: nothing new is asked, but reports still count.
+Paused is beside the phases: nothing new is asked, but reports still count. So is the mode: while the peers carry the
+job on by themselves, and when they hand it back, `away` decides instead of the schedule.
 
 **Standing orders.** A node has at most one. It stands until its report is durable, or its failure, or it was
 superseded by a closed version, or the node left. A node that is merely *lost* keeps its order: nobody waits for it any
@@ -29,8 +30,8 @@ from typing import Any
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.filter import packed, unpack
-from shoal.core.hub_state import HubState, Phase
-from shoal.core.machine import Boot, Effect, Event, Lost, Measured, Note, Save, Send, Timer, Version, Wake
+from shoal.core.hub_acts import HubActs
+from shoal.core.machine import Boot, Effect, Event, Lost, Measured, Note, Send, Timer
 from shoal.core.message import (
     Ack,
     Bodies,
@@ -40,34 +41,26 @@ from shoal.core.message import (
     Kind,
     Leave,
     Message,
-    Metrics,
     Order,
     OrderId,
     Pause,
     Poll,
-    Ref,
     Report,
     Resume,
     Status,
     Stop,
+    Switch,
 )
 from shoal.core.metric import FINISHED, Means
 from shoal.core.plan import Plan
 from shoal.core.roster import Member
-from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, Wait, Warn
+from shoal.core.schedule import Close, Schedule
 from shoal.core.tree import Layout, Slots
-from shoal.core.words import counted
 
 __all__ = ["Hub", "Plan"]
 
-DECISIONS_MAX = 16
-"""A schedule that has not come to rest after so many decisions in a row is broken."""
 
-SECONDS_KEPT = 16
-"""Durations of past versions that a schedule may look at."""
-
-
-class Hub(HubState):
+class Hub(HubActs):
     """One job's coordinator. `on` is its only entry; `bodies` is where models and updates are kept."""
 
     # Events
@@ -85,6 +78,7 @@ class Hub(HubState):
             Pause: self._pause,
             Resume: self._resume,
             Stop: self._stop,
+            Switch: self._switch,
             Boot: self._boot,
             Timer: lambda _event, _now: [],
         }
@@ -107,6 +101,8 @@ class Hub(HubState):
 
     def expects(self, kind: Kind) -> dict[str, Layout | None]:
         """The slots, with their layouts (None: a number), that a report on an order of that kind must carry."""
+        if kind == "gossip":
+            return {"model": tree_slot(self.slots, "model").layout}
         return packed(self.plan.filters, self.algorithm.reply(self.slots)) if kind == "train" else {}
 
     def opened(self, slots: Slots) -> Slots:
@@ -134,11 +130,12 @@ class Hub(HubState):
     def _join(self, event: Join, now: float) -> list[Effect]:
         if self.phase in ("done", "stopped"):
             return [Send(event.node, self.standing(event.node))]
+        back = self._return(f"{event.node} has carried on without the server", now) if event.away else []
         new = self.roster.get(event.node) is None
         member = self.roster.welcome(event.node)
         member.failures = 0
         note = Note("node", f"{event.node} joined" if new else f"{event.node} is back", self.version, event.node)
-        return [note, Send(event.node, self.standing(event.node))]
+        return [*back, note, Send(event.node, self.standing(event.node))]
 
     def _poll(self, event: Poll, now: float) -> list[Effect]:
         if self.knows(event.node):
@@ -170,7 +167,12 @@ class Hub(HubState):
         member = self.roster.welcome(event.node)
         assert member.order is not None
         order = member.order
-        take = {"init": self._take_init, "train": self._take_update, "evaluate": self._take_evaluation}[order.kind]
+        take = {
+            "init": self._take_init,
+            "train": self._take_update,
+            "evaluate": self._take_evaluation,
+            "gossip": self._take_back,
+        }[order.kind]
         try:
             effects = take(event, order, now)
             ack = Ack(event.order, True)
@@ -188,18 +190,6 @@ class Hub(HubState):
             raise InvalidPayload("an initial model was asked for, but none came", code="payload.missing")
         return self._begin(report.body, f"initial model of {report.node}", now)
 
-    def _begin(self, start: Ref, why: str, now: float) -> list[Effect]:
-        """Version 0: from waiting to running."""
-        self.slots = self.algorithm.init(tree_slot(self.bodies.get(start), "model"))
-        self._withdraw()
-        self.phase = "running"
-        self.clear_round()
-        model = self.keep(self.slots)
-        if self.schedule.anchored:
-            self.anchor.rebase(self.bodies, self.slots)
-            self.numbers = self.schedule.numbers(self.look(now), None)
-        return [Save(Version(0, model, why, now, now, numbers=self.numbers))]
-
     def _take_update(self, report: Report, order: Order, now: float) -> list[Effect]:
         staleness = self.version - order.version
         if not self.schedule.admits(staleness):
@@ -214,6 +204,14 @@ class Hub(HubState):
         self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
         self.gathered.take(report, order)
         self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
+        return self._measure(report, order.version)
+
+    def _take_back(self, report: Report, order: Order, now: float) -> list[Effect]:
+        """A peer's model, relative to the version that the job went away with."""
+        if report.body is None or not 0 < report.weight < float("inf"):
+            raise InvalidPayload("a peer's model and its weight were asked for", code="payload.missing")
+        self.gathered.totals.add(self.bodies.get(report.body), report.weight, report.norm)
+        self.gathered.take(report, order)
         return self._measure(report, order.version)
 
     def _take_evaluation(self, report: Report, order: Order, now: float) -> list[Effect]:
@@ -288,163 +286,37 @@ class Hub(HubState):
             return [Note("state", f"stops after this round: {why}", self.version)]
         return self._end("stopped", why)
 
+    # Away and back
+
+    def _switch(self, event: Switch, now: float) -> list[Effect]:
+        if self.phase != "running":
+            return [Note("warning", f"a job that is {self.phase} cannot be switched", self.version)]
+        if event.to == "server":
+            return self._return(event.why, now)
+        if self.mode != "server":
+            return []
+        why = f"the peers carry on: {event.why}"
+        closed = self._close(Close(why, rebase=self.schedule.anchored), now) if self.gathered.reports else []
+        self._withdraw()
+        self.clear_round()
+        self.mode = "away"
+        return [*closed, Note("state", why, self.version)]
+
+    def _return(self, why: str, now: float) -> list[Effect]:
+        """Have the peers hand back what they have."""
+        if self.mode == "returning" or self.phase != "running":
+            return []
+        closed: list[Effect] = []
+        if self.mode == "server":  # they went away by themselves; what has come in meanwhile counts first
+            closed = self._close(Close(why, rebase=self.schedule.anchored), now) if self.gathered.reports else []
+            self._withdraw()
+            self.clear_round()
+        self.mode = "returning"
+        return [*closed, Note("state", f"back to the server: {why}", self.version)]
+
     def _boot(self, event: Boot, now: float) -> list[Effect]:
         self.boot, self.issued = self.boot + 1, 0
         return [Note("state", f"coordinator started (boot {self.boot})", self.version)]
-
-    # Decisions
-
-    def _settle(self, now: float) -> list[Effect]:
-        """Let the schedule decide until it waits."""
-        effects: list[Effect] = []
-        for _ in range(DECISIONS_MAX):
-            if self.paused_at is not None or self.phase in ("done", "stopped"):
-                return effects
-            if self.phase == "waiting" and self.plan.start is None:
-                return effects + self._ask_for_model(now)
-            if self.phase == "waiting" and self.plan.start is not None:
-                effects += self._begin(self.plan.start, "initial model given with the job", now)
-            if self.phase == "evaluating":
-                return effects + self._await_evaluations(now)
-            acted = False
-            for decision in self.schedule.decide(self.look(now)):
-                effects += self._act(decision, now)
-                acted = acted or not isinstance(decision, Wait | Warn)
-            if not acted:
-                return effects
-        raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
-
-    def _act(self, decision: Decision, now: float) -> list[Effect]:
-        match decision:
-            case Ask():
-                return self._ask(decision, now)
-            case Recall():
-                return self._recall(decision, now)
-            case Advance():
-                return [Send(member.node, member.advance()) for member in self.roster.here() if member.waits]
-            case Warn():
-                return [Note("warning", decision.why, self.version, decision.node)]
-            case Close():
-                return self._close(decision, now)
-            case Wait():
-                return [Wake(decision.until)] if decision.until is not None else []
-
-    def _recall(self, recall: Recall, now: float) -> list[Effect]:
-        effects: list[Effect] = [Note("decision", recall.why, self.version)]
-        effects += [Send(node, self.roster[node].recall()) for node in recall.nodes]
-        self.gathered.recalled.update(recall.nodes)
-        self.gathered.recalled_at = now
-        return effects
-
-    def _ask(self, ask: Ask, now: float) -> list[Effect]:
-        if self.gathered.opened is None:
-            self.gathered.opened, self.gathered.population = now, len(self.roster.able())
-        effects: list[Effect] = [Note("decision", ask.why, self.version)] if ask.why else []
-        for node in ask.nodes:
-            order = self._give(node, ask.kind)
-            self.gathered.nbytes += order.body.nbytes if order.body is not None else 0
-            effects.append(Send(node, order))
-        return effects
-
-    def _give(self, node: str, kind: Kind) -> Order:
-        """Make an order stand."""
-        self.issued += 1
-        slots = self.algorithm.order(self.slots, node, kind) if self.slots else {}
-        order = Order(
-            id=(self.boot, self.issued),
-            node=node,
-            kind=kind,
-            version=self.version,
-            seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node),
-            body=self.body(self.anchor.sent(slots)) if slots else None,
-            base=self.anchor.base if slots else None,
-            numbers=self._told() if kind == "train" else self.anchor.numbers,
-            until=self.schedule.ahead if kind == "train" else 0,
-        )
-        self.roster[node].give(order)
-        self.gathered.asked.add(node)
-        self.gathered.failed.discard(node)
-        self.gathered.recalled.discard(node)  # of the order that it had before
-        return order
-
-    def _told(self) -> Metrics:
-        """What nodes are told: a name with a dot is the schedule's own business."""
-        return {name: value for name, value in self.numbers.items() if "." not in name} | self.anchor.numbers
-
-    def _close(self, close: Close, now: float) -> list[Effect]:
-        """Make the next version. Orders of this one are withdrawn unless the schedule says otherwise."""
-        gathered = self.gathered
-        assert gathered.opened is not None
-        weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.heard_of)
-        view = self.look(now)
-        slots = self.algorithm.step(self.slots | self.anchor.held, gathered.totals)
-        self.version += 1
-        self.slots = self.anchor.moved(self.bodies, slots, close.rebase, self.plan.seed_of(self.version))
-        reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in gathered.reports if r.body is not None)
-        self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
-        if not close.keep:
-            self._withdraw()
-        self.clear_round()
-        model = self.keep(self.slots)
-        if close.rebase:
-            self.anchor.rebase(self.bodies, self.slots)
-        self.numbers = self.schedule.numbers(view, close)
-        effects: list[Effect] = [
-            Note("decision", f"version {self.version}: {close.why}", self.version),
-            Save(Version(self.version, model, close.why, opened, now, weight, reports, asked, self.numbers)),
-        ]
-        if self.version >= self.plan.versions or self.ends_after_round or close.last:
-            self.phase = "evaluating"
-            self._withdraw()
-        elif close.to:
-            effects += self._ask(Ask(close.to, "train", ""), now)
-        return effects
-
-    def _ask_for_model(self, now: float) -> list[Effect]:
-        """In phase waiting: have exactly one member make an initial model, another one if it takes too long."""
-        due = None if self.gathered.opened is None else self.gathered.opened + self.plan.patience_s
-        able = self.roster.able()
-        waiting = [member for member in able if member.order is not None]
-        if due is not None and waiting and now < due:
-            return [Wake(due)]
-        idle = sorted(
-            (member.node for member in able if member.order is None), key=lambda node: node in self.gathered.asked
-        )
-        if not idle:
-            return [Wake(now + self.plan.patience_s)] if waiting else []
-        self.gathered.opened = None
-        ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
-        return [*self._ask(ask, now), Wake(now + self.plan.patience_s)]
-
-    def _await_evaluations(self, now: float) -> list[Effect]:
-        """In phase evaluating: ask all once, end when all have answered or time is up."""
-        effects: list[Effect] = []
-        if self.gathered.opened is None:
-            nodes = tuple(member.node for member in self.roster.able())
-            effects += self._ask(Ask(nodes, "evaluate", f"{len(nodes)} nodes measure the final model"), now)
-            self.gathered.opened = now
-        due = self.gathered.opened + self.plan.patience_s
-        if now < due and any(member.order is not None for member in self.roster.here()):
-            return [*effects, Wake(due)]
-        if self.ends_after_round:
-            return effects + self._end("stopped", self.ends_after_round)
-        made, measured = counted(self.version, "version"), counted(len(self.gathered.reports), "node")
-        return effects + self._end("done", f"{made}, measured by {measured}")
-
-    def _end(self, phase: Phase, why: str) -> list[Effect]:
-        self.phase, self.paused_at, self.ends_after_round = phase, None, why
-        self._withdraw()
-        sends = [Send(member.node, Stop(why)) for member in self.roster.here()]
-        return [Note("state", f"{phase}: {why}", self.version), *sends]
-
-    # Small parts
-
-    def _newest(self) -> OrderId:
-        return (self.boot, self.issued)
-
-    def _withdraw(self) -> None:
-        for member in self.roster.all():
-            member.order = None
 
     # Snapshots
 

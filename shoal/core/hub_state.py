@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.anchor import Anchor, anchor_refs
+from shoal.core.away import Mode
 from shoal.core.gathered import Gathered
 from shoal.core.message import Bodies, Metrics, Ref
 from shoal.core.metric import PIECES
@@ -18,7 +19,7 @@ from shoal.core.tree import Slots
 
 Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
 
-PLAIN = ("phase", "paused_at", "paused_why", "ends_after_round", "version", "boot", "issued", "numbers")
+PLAIN = ("phase", "mode", "paused_at", "paused_why", "ends_after_round", "version", "boot", "issued", "numbers")
 """What a snapshot takes as it is; the rest needs a form of its own."""
 
 
@@ -28,6 +29,7 @@ class HubState:
     def __init__(self, plan: Plan, algorithm: Algorithm, schedule: Schedule, bodies: Bodies) -> None:
         self.plan, self.algorithm, self.schedule, self.bodies = plan, algorithm, schedule, bodies
         self.phase: Phase = "waiting"
+        self.mode: Mode = "server"
         self.paused_at: float | None = None
         self.paused_why, self.ends_after_round = "", ""
         self.version = 0

@@ -11,7 +11,7 @@
                     Idle     nothing stands for you
                     Ack      your report or failure is durable, and whether it counted
                     Stop     the job has ended
-    operator -> hub Pause, Resume, Stop
+    operator -> hub Pause, Resume, Stop, Switch
 
 Bodies (models, updates) never travel inside: `Ref` names one by the SHA-256 of its bytes.
 """
@@ -26,8 +26,8 @@ from shoal.core.tree import Slots
 OrderId = tuple[int, int]
 """(boot, n): the coordinator's n-th order, counted anew at each of its starts. Later orders compare greater."""
 
-Kind = Literal["init", "train", "evaluate"]
-"""What an order asks: an initial model; local training; an evaluation only."""
+Kind = Literal["init", "train", "evaluate", "gossip"]
+"""What an order asks: an initial model; local training; an evaluation only; to carry on among peers until recalled."""
 
 Metrics = dict[str, float]
 """Named numbers. "train/…" were taken while training, "eval/…" on the node's own held-out data with the model of
@@ -52,9 +52,11 @@ class Bodies(Protocol):
 
 @dataclass(frozen=True)
 class Join:
-    """A process has started and holds nothing."""
+    """A process has started and holds nothing; or a peer that has carried on without the hub (`away`) is back."""
 
     node: str
+    away: OrderId | None = None
+    """(term, local rounds): what it carries of that time, which no version holds yet."""
 
 
 @dataclass(frozen=True)
@@ -178,4 +180,14 @@ class Stop:
     when: Literal["now", "round"] = "now"
 
 
-Message = Join | Poll | Status | Order | Amendment | Report | Fail | Leave | Idle | Ack | Pause | Resume | Stop
+@dataclass(frozen=True)
+class Switch:
+    """Let the peers carry the job on by themselves; or have them hand it back."""
+
+    to: Literal["gossip", "server"]
+    why: str = "by an operator"
+
+
+Message = (
+    Join | Poll | Status | Report | Fail | Leave | Order | Amendment | Idle | Ack | Stop | Pause | Resume | Switch
+)

@@ -21,7 +21,7 @@ from typing import Literal
 from shoal.core.message import Ref
 
 ExchangeId = tuple[str, int, int]
-"""(initiator, its boot, n): the n-th exchange that its process has begun. One initiator's later ones compare greater."""
+"""(initiator, its boot, n): the n-th that this process has begun. Later ones of one initiator compare greater."""
 
 Seen = dict[str, int]
 """How many local rounds of each peer are in a model, diluted as they may be: its provenance, a version vector."""

@@ -1,0 +1,212 @@
+"""What a hub does when something has been decided: it asks, recalls, closes, merges, ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.core import away
+from shoal.core.algorithm import tree_slot
+from shoal.core.hub_state import HubState, Phase
+from shoal.core.machine import Effect, Note, Save, Send, Version, Wake
+from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
+from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
+from shoal.core.tree import Slots
+from shoal.core.words import counted
+
+DECISIONS_MAX = 16
+"""A schedule that has not come to rest after so many decisions in a row is broken."""
+
+SECONDS_KEPT = 16
+"""Durations of past versions that a schedule may look at."""
+
+
+class HubActs(HubState):
+    """Between the state and the events: every method changes the state, and says what follows from it."""
+
+    def _begin(self, start: Ref, why: str, now: float) -> list[Effect]:
+        """Version 0: from waiting to running."""
+        self.slots = self.algorithm.init(tree_slot(self.bodies.get(start), "model"))
+        self._withdraw()
+        self.phase = "running"
+        self.clear_round()
+        model = self.keep(self.slots)
+        if self.schedule.anchored:
+            self.anchor.rebase(self.bodies, self.slots)
+            self.numbers = self.schedule.numbers(self.look(now), None)
+        return [Save(Version(0, model, why, now, now, numbers=self.numbers))]
+
+    def _settle(self, now: float) -> list[Effect]:
+        """Let the schedule decide until it waits."""
+        effects: list[Effect] = []
+        for _ in range(DECISIONS_MAX):
+            if self.paused_at is not None or self.phase in ("done", "stopped"):
+                return effects
+            if self.phase == "waiting" and self.plan.start is None:
+                return effects + self._ask_for_model(now)
+            if self.phase == "waiting" and self.plan.start is not None:
+                effects += self._begin(self.plan.start, "initial model given with the job", now)
+            if self.phase == "evaluating":
+                return effects + self._await_evaluations(now)
+            acted = False
+            for decision in self._decide(self.look(now)):
+                effects += self._act(decision, now)
+                acted = acted or not isinstance(decision, Wait | Warn)
+            if not acted:
+                return effects
+        raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
+
+    def _decide(self, view: View) -> list[Decision]:
+        return self.schedule.decide(view) if self.mode == "server" else away.decide(self.mode, view)
+
+    def _act(self, decision: Decision, now: float) -> list[Effect]:
+        match decision:
+            case Ask():
+                return self._ask(decision, now)
+            case Recall():
+                return self._recall(decision, now)
+            case Advance():
+                return [Send(member.node, member.advance()) for member in self.roster.here() if member.waits]
+            case Warn():
+                return [Note("warning", decision.why, self.version, decision.node)]
+            case Close():
+                return self._close(decision, now) if self.mode == "server" else self._merge(decision.why, now)
+            case Wait():
+                return [Wake(decision.until)] if decision.until is not None else []
+
+    def _recall(self, recall: Recall, now: float) -> list[Effect]:
+        effects: list[Effect] = [Note("decision", recall.why, self.version)]
+        effects += [Send(node, self.roster[node].recall()) for node in recall.nodes]
+        self.gathered.recalled.update(recall.nodes)
+        self.gathered.recalled_at = now
+        return effects
+
+    def _ask(self, ask: Ask, now: float) -> list[Effect]:
+        if self.gathered.opened is None:
+            self.gathered.opened, self.gathered.population = now, len(self.roster.able())
+        effects: list[Effect] = [Note("decision", ask.why, self.version)] if ask.why else []
+        for node in ask.nodes:
+            order = self._give(node, ask.kind)
+            self.gathered.nbytes += order.body.nbytes if order.body is not None else 0
+            effects.append(Send(node, order))
+        return effects
+
+    def _give(self, node: str, kind: Kind) -> Order:
+        """Make an order stand."""
+        self.issued += 1
+        slots = self.algorithm.order(self.slots, node, kind) if self.slots else {}
+        plain = kind == "gossip"  # who carries on may hold no base
+        order = Order(
+            id=(self.boot, self.issued),
+            node=node,
+            kind=kind,
+            version=self.version,
+            seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node),
+            body=self.body(slots if plain else self.anchor.sent(slots)) if slots else None,
+            base=self.anchor.base if slots and not plain else None,
+            numbers=self._told() if kind == "train" else {} if plain else self.anchor.numbers,
+            until=self.schedule.ahead if kind == "train" else 0,
+        )
+        self.roster[node].give(order)
+        self.gathered.asked.add(node)
+        self.gathered.failed.discard(node)
+        self.gathered.recalled.discard(node)  # of the order that it had before
+        return order
+
+    def _told(self) -> Metrics:
+        """What nodes are told: a name with a dot is the schedule's own business."""
+        return {name: value for name, value in self.numbers.items() if "." not in name} | self.anchor.numbers
+
+    def _close(self, close: Close, now: float) -> list[Effect]:
+        """Make the next version. Orders of this one are withdrawn unless the schedule says otherwise."""
+        gathered = self.gathered
+        assert gathered.opened is not None
+        weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.heard_of)
+        view = self.look(now)
+        slots = self._merged() if self.mode == "returning" else self._stepped()
+        self.version += 1
+        self.slots = self.anchor.moved(self.bodies, slots, close.rebase, self.plan.seed_of(self.version))
+        reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in gathered.reports if r.body is not None)
+        self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
+        if not close.keep:
+            self._withdraw()
+        self.clear_round()
+        model = self.keep(self.slots)
+        if close.rebase:
+            self.anchor.rebase(self.bodies, self.slots)
+        if self.mode == "returning":
+            view = replace(view, reports=())  # they violate nothing
+        self.numbers = self.schedule.numbers(view, close)
+        effects: list[Effect] = [
+            Note("decision", f"version {self.version}: {close.why}", self.version),
+            Save(Version(self.version, model, close.why, opened, now, weight, reports, asked, self.numbers)),
+        ]
+        if self.version >= self.plan.versions or self.ends_after_round or close.last:
+            self.phase = "evaluating"
+            self._withdraw()
+        elif close.to:
+            effects += self._ask(Ask(close.to, "train", ""), now)
+        return effects
+
+    def _stepped(self) -> Slots:
+        return self.algorithm.step(self.slots | self.anchor.held, self.gathered.totals)
+
+    def _merged(self) -> Slots:
+        """The weighted mean of the models that came back; everything but the model is as it was."""
+        return {**self.slots, "model": self.gathered.totals.mean_onto("model", tree_slot(self.slots, "model"))}
+
+    def _merge(self, why: str, now: float) -> list[Effect]:
+        """The job is back."""
+        if self.gathered.reports:
+            effects = self._close(Close(why, rebase=self.schedule.anchored), now)
+        else:
+            self._withdraw()
+            self.clear_round()
+            effects = [Note("decision", "back at the server: nobody has handed anything back", self.version)]
+        self.mode = "server"
+        return effects
+
+    def _ask_for_model(self, now: float) -> list[Effect]:
+        """In phase waiting: have exactly one member make an initial model, another one if it takes too long."""
+        due = None if self.gathered.opened is None else self.gathered.opened + self.plan.patience_s
+        able = self.roster.able()
+        waiting = [member for member in able if member.order is not None]
+        if due is not None and waiting and now < due:
+            return [Wake(due)]
+        idle = sorted(
+            (member.node for member in able if member.order is None), key=lambda node: node in self.gathered.asked
+        )
+        if not idle:
+            return [Wake(now + self.plan.patience_s)] if waiting else []
+        self.gathered.opened = None
+        ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
+        return [*self._ask(ask, now), Wake(now + self.plan.patience_s)]
+
+    def _await_evaluations(self, now: float) -> list[Effect]:
+        """In phase evaluating: ask all once, end when all have answered or time is up."""
+        effects: list[Effect] = []
+        if self.gathered.opened is None:
+            nodes = tuple(member.node for member in self.roster.able())
+            effects += self._ask(Ask(nodes, "evaluate", f"{len(nodes)} nodes measure the final model"), now)
+            self.gathered.opened = now
+        due = self.gathered.opened + self.plan.patience_s
+        if now < due and any(member.order is not None for member in self.roster.here()):
+            return [*effects, Wake(due)]
+        if self.ends_after_round:
+            return effects + self._end("stopped", self.ends_after_round)
+        made, measured = counted(self.version, "version"), counted(len(self.gathered.reports), "node")
+        return effects + self._end("done", f"{made}, measured by {measured}")
+
+    def _end(self, phase: Phase, why: str) -> list[Effect]:
+        self.phase, self.paused_at, self.ends_after_round = phase, None, why
+        self._withdraw()
+        sends = [Send(member.node, Stop(why)) for member in self.roster.here()]
+        return [Note("state", f"{phase}: {why}", self.version), *sends]
+
+    # Small parts
+
+    def _newest(self) -> OrderId:
+        return (self.boot, self.issued)
+
+    def _withdraw(self) -> None:
+        for member in self.roster.all():
+            member.order = None
