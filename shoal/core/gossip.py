@@ -16,14 +16,15 @@ harmless, in every mixer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 from typing import Any, Protocol
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidPayload
-from shoal.core.machine import Done, Effect, Note, Result, Save, Standing, Timer, Wake, Work
+from shoal.core.filter import unpack
+from shoal.core.machine import Amend, Done, Effect, Note, Result, Save, Standing, Timer, Wake, Work
 from shoal.core.message import Bodies, Metrics, Order, Ref
 from shoal.core.peer_message import MixingMessage, Seen
 from shoal.core.plan import Plan
@@ -147,6 +148,7 @@ class Gossip:
         self.memory: Ref | None = None
         self.order: Order | None = None
         self.halted = ""
+        self._adopted = False
         self._begun = 0
         self._failures = 0
         self._retry_at = inf
@@ -197,6 +199,16 @@ class Gossip:
     def start(self, now: float) -> list[PeerEffect]:
         """Begin."""
         return self._wrapped([*self.mixer.ring(self.me, now), *self._go_on()])
+
+    def adopt(self, order: Order) -> list[Effect]:
+        """Let work that was begun for a hub, from the very version that this peer starts from, be the first round."""
+        self.order, self._adopted = order, True
+        return [Amend(replace(order, rev=order.rev + 1, recall=True))] if self.algorithm.based else []
+
+    @property
+    def alarm(self) -> float:
+        """When it wants a `Timer`."""
+        return min(self.mixer.alarm, self._retry_at)
 
     def on(self, event: PeerEvent, now: float) -> list[PeerEffect]:
         """Take one event and say what follows from it."""
@@ -262,11 +274,14 @@ class Gossip:
             raise InvalidPayload(done.error)
         if result.body is not None:
             slots = me.bodies.get(result.body)
+            if self._adopted:
+                slots = unpack(self.plan.filters, slots, self.algorithm.reply(me.slots))
             length = max((norm(value) for value in slots.values() if isinstance(value, Tree)), default=0.0)
             if not length < inf:
                 raise InvalidPayload("the update is not finite: the training has diverged", hint="lower the lr")
             totals = self.algorithm.fold(Totals(), Update(me.node, me.round, 1.0, slots, length), 1.0)
             me.slots = self.algorithm.step(me.slots, totals)
+        self._adopted = False
         self.memory = result.memory or self.memory
         return result
 
@@ -283,5 +298,4 @@ class Gossip:
         if state != self._saved:
             self._saved = state
             effects.insert(0, Save(Standing(state)))
-        alarm = min(self.mixer.alarm, self._retry_at)
-        return [*effects, Wake(alarm)] if alarm < inf else effects
+        return [*effects, Wake(self.alarm)] if self.alarm < inf else effects

@@ -39,6 +39,8 @@ from shoal.core.message import (
     Idle,
     Join,
     Kind,
+    Knock,
+    Lease,
     Leave,
     Message,
     Order,
@@ -70,6 +72,7 @@ class Hub(HubActs):
         handle: dict[type, Callable[[Any, float], list[Effect]]] = {
             Join: self._join,
             Poll: self._poll,
+            Knock: self._knock,
             Status: self._status,
             Report: self._report,
             Fail: self._fail,
@@ -144,6 +147,12 @@ class Hub(HubActs):
         self.roster.welcome(event.node)
         text = f"{event.node} is heard again" if known else f"{event.node} joined"
         return [Note("node", text, self.version, event.node), Send(event.node, self.standing(event.node))]
+
+    def _knock(self, event: Knock, now: float) -> list[Effect]:
+        """A peer carries on without us. It obeys a term above its own, so ours must be one."""
+        if event.term >= self.boot:
+            self.boot, self.issued = event.term + 1, 0
+        return [Send(event.node, Lease(self.boot))]
 
     def _status(self, event: Status, now: float) -> list[Effect]:
         """Keep a node's latest word on its order. One that is late or doubled changes nothing, but shows that the

@@ -6,11 +6,13 @@
                     Report   the result of an order; resent until acknowledged
                     Fail     the order cannot be done, and why; resent until acknowledged
                     Leave    I go; take my order back
+                    Knock    are you there? I carry on without you
     hub -> node     Order    the work that stands; repeated at every poll until its report is durable
                     Amendment  how the order that you hold reads now
                     Idle     nothing stands for you
                     Ack      your report or failure is durable, and whether it counted
                     Stop     the job has ended
+                    Lease    I am here, in this term
     operator -> hub Pause, Resume, Stop, Switch
 
 Bodies (models, updates) never travel inside: `Ref` names one by the SHA-256 of its bytes.
@@ -143,6 +145,21 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Knock:
+    """Are you there? Asked by a node that carries on without the hub; it commits it to nothing. `term`: its own."""
+
+    node: str
+    term: int
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The hub is there. Its orders are of this term, which is above every one that it was told of."""
+
+    term: int
+
+
+@dataclass(frozen=True)
 class Idle:
     """Nothing stands. `after` is the newest order that the hub had made, so a late Idle cannot cancel a newer order."""
 
@@ -189,5 +206,7 @@ class Switch:
 
 
 Message = (
-    Join | Poll | Status | Report | Fail | Leave | Order | Amendment | Idle | Ack | Stop | Pause | Resume | Switch
+    Join | Poll | Knock | Status | Report | Fail | Leave
+    | Order | Amendment | Idle | Ack | Lease | Stop
+    | Pause | Resume | Switch
 )

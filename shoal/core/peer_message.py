@@ -7,6 +7,9 @@
     rounds of    Offer     my model after a local round
     neighbours   Push      a share of my mass                       answer: Taken
                  Part      a piece of a sum that goes round a ring
+    where the    Suspect   I have not heard the hub: have you?      answer: Bulletin
+    hub is       Declare   we carry on without it
+                 Relay     pass this on to the hub for me           answer: Relayed
     membership   Ping      are you there?                           answer: Pong
                  Probe     ask that one for me                      answer: Pong, or Silent
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shoal.core.message import Ref
+from shoal.core.message import Message, Ref
 
 ExchangeId = tuple[str, int, int]
 """(initiator, its boot, n): the n-th that this process has begun. Later ones of one initiator compare greater."""
@@ -143,6 +146,53 @@ class Part:
     seen: Seen = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Suspect:
+    """I have not heard the hub for too long: have you?"""
+
+    node: str
+    term: int
+
+
+@dataclass(frozen=True)
+class Bulletin:
+    """What I know of the hub: whether I hear it, in which term, and the newest version that I hold."""
+
+    node: str
+    term: int
+    hears: bool
+    away: bool
+    version: int
+    model: Ref | None
+
+
+@dataclass(frozen=True)
+class Declare:
+    """In this term we carry on without the hub, from this version. It overrules everything of an earlier term."""
+
+    node: str
+    term: int
+    version: int
+    model: Ref
+    why: str
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Pass this on to the hub for me: my own way there is broken, yours is not."""
+
+    node: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Relayed:
+    """What the hub said to that."""
+
+    node: str
+    message: Message
+
+
 Liveness = Literal["alive", "suspect", "dead", "left"]
 
 
@@ -199,4 +249,5 @@ class Silent:
 
 MembershipMessage = Ping | Pong | Probe | Silent
 MixingMessage = Reserve | Slot | Busy | Swap | Swapped | Never | Resolve | Settle | Offer | Push | Taken | Part
-PeerMessage = MixingMessage | MembershipMessage
+HubMessage = Suspect | Bulletin | Declare | Relay | Relayed
+PeerMessage = MixingMessage | HubMessage | MembershipMessage

@@ -183,6 +183,11 @@ class Worker:
         self.stopped, self.order, self.said, self.pending = stop.why or "stopped", None, None, None
         return cancel
 
+    def forget(self, before: OrderId) -> None:
+        """Drop what is in hand and what was said, and obey no order up to that one."""
+        self.order, self.status, self.said, self.pending = None, None, None, None
+        self.over = max(self.over, before)
+
     def _leave(self) -> list[Effect]:
         """The process ends: hand the order back. An answer that is ready is sent first, and stays in the spool."""
         cancel: list[Effect] = [Cancel(self.order.id)] if self.order is not None and self.working else []

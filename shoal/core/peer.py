@@ -1,0 +1,492 @@
+"""A node's part in a job that can do without its hub: a worker while there is one, a gossiping peer without.
+
+    state         what it does                                          it leaves when
+    coordinated   what the hub orders (`Worker`)                        the hub is silent for `ttl_s`: suspect
+                                                                        it orders "gossip": away
+    suspect       goes on with what it has in hand; asks the others     the hub is heard again: coordinated
+                  whether they hear the hub; if one does, it is         another has declared: away
+                  spoken to through that one (relayed)                  for `grace_s` none of enough has heard it:
+                                                                        declare, away
+    away          learns and mixes (`Gossip`); knocks at the hub        the hub has answered for `dwell_s`, and orders
+                                                                        the models back: handover
+    handover      begins nothing new, settles what is open, and         its model counts in a new version: coordinated
+                  reports its model                                     the hub is silent again: away
+
+Terms keep the past from interfering. The hub's orders carry its boot as their term; whoever goes away without being
+told declares a term above all that it knows, and obeys nothing older from then on: neither a hub that was only cut off,
+nor a declaration that was overtaken. A hub that is knocked at with a term as high as its own takes a higher one.
+
+Nothing is lost on the way. Work in hand at the switch is finished and counts as the first local round; a report that
+the hub has not acknowledged is taken into the model; and the model is given up only when a version holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.filter import Filters, unpack
+from shoal.core.gossip import Gossip, Halt, Live, PeerEffect, PeerEvent
+from shoal.core.machine import (
+    HUB,
+    Amend,
+    Cancel,
+    Done,
+    Effect,
+    Memory,
+    Note,
+    Progress,
+    Rejected,
+    Result,
+    Save,
+    Send,
+    Standing,
+    Tell,
+    Timer,
+    Wake,
+    Work,
+)
+from shoal.core.message import (
+    Ack,
+    Bodies,
+    Fail,
+    Idle,
+    Join,
+    Knock,
+    Lease,
+    Leave,
+    Message,
+    Order,
+    Pause,
+    Poll,
+    Ref,
+    Report,
+    Resume,
+    Status,
+    Stop,
+    Switch,
+)
+from shoal.core.peer_message import (
+    Bulletin,
+    Busy,
+    Declare,
+    HubMessage,
+    MixingMessage,
+    Never,
+    Relay,
+    Relayed,
+    Reserve,
+    Resolve,
+    Suspect,
+    Swap,
+)
+from shoal.core.tree import Slots, add, sub
+from shoal.core.worker import Worker
+
+ASK_S = 2.0
+"""A suspicious node asks the others so often."""
+
+Event = Message | HubMessage | PeerEvent | Progress | Rejected
+
+State = Literal["coordinated", "suspect", "away", "handover"]
+
+
+@dataclass(frozen=True)
+class Failover:
+    """When a node stops waiting for its hub, and when it believes that it is back. All times in seconds."""
+
+    ttl_s: float = 15.0
+    """Silence after which the hub is suspected."""
+    grace_s: float = 15.0
+    """How long it is suspected before anybody goes away."""
+    votes: Literal["any", "majority"] | int = "any"
+    """How many nodes, this one among them, must miss the hub: any two, more than half of all, or so many."""
+    dwell_s: float = 60.0
+    """How long a node stays away at least, and how long the hub must have been answering before it is trusted."""
+    settle_s: float = 20.0
+    """How long exchanges that are open at a handover are waited for."""
+
+    def needed(self, population: int) -> int:
+        """How many votes that is among so many nodes."""
+        if isinstance(self.votes, int):
+            return self.votes
+        return 2 if self.votes == "any" else population // 2 + 1
+
+
+@dataclass(frozen=True)
+class Base:
+    """The newest version that this node holds; -1: none."""
+
+    version: int = -1
+    model: Ref | None = None
+
+
+class Peer:
+    """Drives `worker`, and what `begin` (from slots) or `revive` (from a state) makes. `population`: nodes of the job."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        begin: Callable[[Slots], Gossip],
+        revive: Callable[[dict[str, Any]], Gossip],
+        *,
+        algorithm: Algorithm,
+        filters: Filters = (),
+        bodies: Bodies,
+        failover: Failover,
+        population: int,
+    ) -> None:
+        self.worker, self.node = worker, worker.node
+        self._begin, self._revive = begin, revive
+        self.algorithm, self.filters, self.bodies = algorithm, filters, bodies
+        self.failover, self.population = failover, population
+        self.state: State = "coordinated"
+        self.term = 0
+        self.base = Base()
+        self.gossip: Gossip | None = None
+        self.order: Order | None = None  # the hub's standing order to carry on, if it knows that we do
+        self.live: frozenset[str] = frozenset()
+        self.relay = ""
+        self._heard = 0.0
+        self._since = 0.0  # when the present state was entered
+        self._answering: float | None = None  # since when the hub has been answering without a pause
+        self._votes: dict[str, tuple[float, Bulletin]] = {}
+        self._worker_at = self._own_at = inf
+        self._saved: dict[str, Any] | None = None
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Become what an earlier process has saved."""
+        model = Ref(*kept["model"]) if kept["model"] else None
+        self.state, self.term, self.base = kept["state"], kept["term"], Base(kept["version"], model)
+        if kept["gossip"] is not None:
+            self.gossip = self._revive(kept["gossip"])
+            self.state = "away"  # a handover that was under way is ordered again
+        self.worker.over = max(self.worker.over, (self.term, 0)) if self.state == "away" else self.worker.over
+
+    def kept(self) -> dict[str, Any]:
+        """All that must not be forgotten, as JSON values."""
+        model = self.base.model
+        return {
+            "state": self.state if self.gossip is not None else "coordinated",
+            "term": self.term,
+            "version": self.base.version,
+            "model": [model.digest, model.nbytes] if model is not None else None,
+            "gossip": self.gossip.state() if self.gossip is not None else None,
+        }
+
+    def names(self) -> list[Ref]:
+        """The bodies that this machine still needs, beside the worker's."""
+        own = [self.base.model] if self.base.model is not None else []
+        return own + (self.gossip.names() if self.gossip is not None else [])
+
+    def holds(self, version: int, model: Ref) -> None:
+        """The node has this version's model, whole, and keeps it."""
+        if version > self.base.version:
+            self.base = Base(version, model)
+
+    # Events
+
+    def start(self, now: float) -> list[PeerEffect]:
+        """Say hello, or go on without."""
+        self._heard = self._since = now
+        if self.gossip is not None:
+            return self._wrapped(self._from_gossip(self.gossip.start(now)), now)
+        return self._wrapped(self._from_worker(self.worker.start(now), now), now)
+
+    def on(self, event: Event, now: float) -> list[PeerEffect]:
+        """Take one event and say what follows from it."""
+        effects = self._take(event, now)
+        effects += self._move(now)
+        return self._wrapped(effects, now)
+
+    def _take(self, event: Event, now: float) -> list[PeerEffect]:  # noqa: PLR0911 - one line for each event
+        match event:
+            case Timer():
+                return self._ring(now)
+            case Live():
+                self.live = event.nodes - {self.node}
+                return self._gossip(event, now)
+            case Done():
+                return self._done(event, now)
+            case Progress() | Leave():
+                return self._from_worker(self.worker.on(event, now), now)
+            case Order() | Idle() | Ack() | Lease() | Stop() | Rejected():
+                return self._hub_says(event, now, direct=True)
+            case Relay():
+                return [Send(HUB, event.message)]
+            case Relayed():
+                return self._hub_says(event.message, now, direct=False) if event.node == self.relay else []
+            case Suspect() | Bulletin() | Declare():
+                return self._peer_says(event, now)
+            case Join() | Poll() | Knock() | Status() | Report() | Fail() | Pause() | Resume() | Switch():
+                return []  # for a hub
+            case Halt():
+                return self._gossip(event, now)
+            case _:
+                return self._gossip(event, now) if self.gossip is not None else self._not_here(event)
+
+    def _ring(self, now: float) -> list[PeerEffect]:
+        effects: list[PeerEffect] = []
+        if now >= self._worker_at:
+            self._worker_at = inf
+            if self.gossip is None or self.order is not None:
+                effects += self._from_worker(self.worker.on(Timer(), now), now)
+            if self.relay:
+                effects.append(Send(HUB, Knock(self.node, -1)))  # is our own way whole again?
+        effects += self._gossip(Timer(), now)
+        return effects
+
+    def _done(self, done: Done, now: float) -> list[PeerEffect]:
+        if self.gossip is not None:
+            return self._gossip(done, now)
+        return self._from_worker(self.worker.on(done, now), now)
+
+    def _gossip(self, event: PeerEvent, now: float) -> list[PeerEffect]:
+        return self._from_gossip(self.gossip.on(event, now)) if self.gossip is not None else []
+
+    def _not_here(self, message: MixingMessage) -> list[PeerEffect]:
+        """Who gossips while we do not must not wait for us."""
+        if isinstance(message, Reserve):
+            return [Tell(message.node, Busy(self.node, message.id, "at the server"))]
+        if isinstance(message, Swap | Resolve):
+            return [Tell(message.node, Never(self.node, message.id, "at the server"))]
+        return []
+
+    # The hub
+
+    def _hub_says(self, message: Message | Rejected, now: float, *, direct: bool) -> list[PeerEffect]:
+        """Obey nothing of an earlier term than our own."""
+        said = _term(message)
+        if said is not None and said < self.term:
+            return []
+        if self._answering is None or now - self._heard > self.failover.ttl_s:
+            self._answering = now
+        self._heard = now
+        self.term = max(self.term, said or 0) if self.gossip is None or self.order is not None else self.term
+        if direct:
+            self.relay = ""
+        if isinstance(message, Lease):
+            return []
+        if self.gossip is not None and isinstance(message, Order) and message.kind != "gossip":
+            return []  # it has not heard yet that there is something to hand back
+        if isinstance(message, Ack) and self.order is not None and message.order == self.order.id:
+            return self._handed_back(message, now)
+        return self._from_worker(self.worker.on(message, now), now, self._in_hand())
+
+    def _in_hand(self) -> Order | None:
+        order = self.worker.order
+        return order if order is not None and self.worker.working and order.kind == "train" else None
+
+    def _from_worker(self, effects: Sequence[Effect], now: float, in_hand: Order | None = None) -> list[PeerEffect]:
+        """The worker's effects; but an order to carry on is for us, and then what is in hand is not dropped."""
+        found: list[PeerEffect] = []
+        carry_on = next((e.order for e in effects if isinstance(e, Work | Amend) and e.order.kind == "gossip"), None)
+        for effect in effects:
+            match effect:
+                case Wake(at):
+                    self._worker_at = at
+                case Work(order) | Amend(order) if order.kind == "gossip":
+                    self.order = order
+                case Cancel() if carry_on is not None:
+                    pass
+                case Send(_, body) if self.relay:
+                    found.append(Tell(self.relay, Relay(self.node, body)))
+                case _:
+                    found.append(effect)
+        if carry_on is not None and self.gossip is None and carry_on.body is not None:
+            self.holds(carry_on.version, carry_on.body)
+            found += self._go_away(Base(carry_on.version, carry_on.body), in_hand, None, now)
+        return found
+
+    def _handed_back(self, ack: Ack, now: float) -> list[PeerEffect]:
+        """A version holds our model: be a worker again. Or it does not: stay away."""
+        effects = self._from_worker(self.worker.on(ack, now), now)
+        self.order = None
+        if not ack.counted:
+            return effects + self._resume(now)
+        if self.gossip is not None and self.gossip.memory is not None:
+            self.worker.memory = self.gossip.memory
+            effects.insert(0, Save(Memory(self.gossip.memory)))
+        self.gossip = None
+        self._enter("coordinated", now)
+        return effects
+
+    # Going away
+
+    def _peer_says(self, message: Suspect | Bulletin | Declare, now: float) -> list[PeerEffect]:
+        match message:
+            case Suspect():
+                return [Tell(message.node, self._declaration() or self._bulletin(now))]
+            case Bulletin():
+                self._votes[message.node] = now, message
+            case Declare() if message.term > self.term and self.gossip is not None and self.order is None:
+                self.term = message.term
+            case Declare() if message.term > self.term and self.gossip is None and not self._hears(now):
+                self.term = message.term
+                if message.version > self.base.version:
+                    self.base = Base(message.version, message.model)
+                return self._leave_hub(f"{message.node}: {message.why}", now)
+        return []
+
+    def _hears(self, now: float) -> bool:
+        return now - self._heard <= self.failover.ttl_s
+
+    def _bulletin(self, now: float) -> Bulletin:
+        hears = self._hears(now) and not self.relay
+        return Bulletin(self.node, self.term, hears, self.gossip is not None, self.base.version, self.base.model)
+
+    def _declaration(self) -> Declare | None:
+        """What we tell those who ask for the hub, if we have gone away by ourselves."""
+        if self.gossip is None or self.order is not None or self.base.model is None:
+            return None
+        return Declare(self.node, self.term, self.base.version, self.base.model, "the hub is silent")
+
+    def _leave_hub(self, why: str, now: float) -> list[PeerEffect]:
+        """Carry on from the newest version that we hold, and what we have not been able to report."""
+        worker, in_hand, said = self.worker, self._in_hand(), self.worker.said
+        unsaid = said if isinstance(said, Report) and said.version == self.base.version else None
+        if unsaid is not None and worker.pending is not None:
+            worker.memory = worker.pending
+        worker.forget((self.term, 0))
+        note = Note("state", f"without the hub from version {self.base.version}: {why}", self.base.version, self.node)
+        return [note, *self._go_away(self.base, in_hand, unsaid, now)]
+
+    def _go_away(self, base: Base, in_hand: Order | None, unsaid: Report | None, now: float) -> list[PeerEffect]:
+        assert base.model is not None
+        slots = self.algorithm.init(tree_slot(self.bodies.get(base.model), "model"))
+        if unsaid is not None and unsaid.body is not None:
+            update = unpack(self.filters, self.bodies.get(unsaid.body), self.algorithm.reply(slots))
+            slots = {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}
+        self.gossip = gossip = self._begin(slots)
+        gossip.me.live, gossip.memory = self.live, self.worker.memory
+        self._enter("away", now)
+        effects = list(gossip.adopt(in_hand)) if in_hand is not None else []
+        return effects + self._from_gossip(gossip.start(now))
+
+    def _from_gossip(self, effects: Sequence[PeerEffect]) -> list[PeerEffect]:
+        """The peer's effects; its state is saved with ours, and its alarm is one of ours."""
+        own = [effect for effect in effects if isinstance(effect, Save) and isinstance(effect.what, Standing)]
+        return [effect for effect in effects if not isinstance(effect, Wake) and effect not in own]
+
+    def _resume(self, now: float) -> list[PeerEffect]:
+        """Go on gossiping, from where a handover has stopped."""
+        assert self.gossip is not None
+        self.gossip = self._revive(self.gossip.state())
+        self.gossip.me.live = self.live
+        self._enter("away", now)
+        return self._from_gossip(self.gossip.start(now))
+
+    # Transitions by time
+
+    def _enter(self, state: State, now: float) -> None:
+        self.state, self._since, self._own_at, self._answering = state, now, now, None
+        self._votes = {}
+
+    def _move(self, now: float) -> list[PeerEffect]:
+        """Whatever the present state has come to."""
+        if self.worker.stopped:
+            return []
+        if self.order is not None and self.order.recall and self.gossip is not None and self.state == "away":
+            self._enter("handover", now)
+            return [*self._gossip(Halt("handing back"), now), *self._move(now)]
+        return {
+            "coordinated": self._coordinated,
+            "suspect": self._suspect,
+            "away": self._away,
+            "handover": self._handover,
+        }[self.state](now)
+
+    def _coordinated(self, now: float) -> list[PeerEffect]:
+        due = self._heard + self.failover.ttl_s
+        self._own_at = due
+        if now <= due or self.base.model is None:
+            return []
+        self.relay = ""
+        self._enter("suspect", now)
+        return self._suspect(now)
+
+    def _suspect(self, now: float) -> list[PeerEffect]:
+        if self._hears(now):
+            self._enter("coordinated", now)
+            return []
+        recent = {node: vote for node, (at, vote) in self._votes.items() if now - at <= self.failover.ttl_s}
+        hearing = sorted(node for node, vote in recent.items() if vote.hears)
+        if hearing:
+            self.relay, self._heard = hearing[0], now
+            self._enter("coordinated", now)
+            return [Note("state", f"the way to the hub is broken: through {self.relay}", self.base.version, self.node)]
+        missing = 1 + len(recent)
+        if now >= self._since + self.failover.grace_s and missing >= self.failover.needed(self.population):
+            self.term = max([self.term, *(vote.term for vote in recent.values())]) + 1
+            gone = self._leave_hub(f"{missing} nodes have not heard it for {self.failover.ttl_s:g} s and more", now)
+            declaration = self._declaration()
+            assert declaration is not None
+            return [*gone, *(Tell(node, declaration) for node in sorted(self.live))]
+        if now < self._own_at:
+            return []
+        self._own_at = now + ASK_S
+        return [Tell(node, Suspect(self.node, self.term)) for node in sorted(self.live)]
+
+    def _away(self, now: float) -> list[PeerEffect]:
+        """Look for the hub, if it does not know where we are."""
+        if self.order is not None:
+            self._own_at = inf
+            return []
+        if now < self._own_at:
+            return []
+        pause = self.failover.ttl_s / 3
+        self._own_at = now + pause
+        if now - self._heard > self.failover.ttl_s:
+            self._answering = None
+        steady = self._answering is not None and now - self._answering >= 2 * pause
+        if steady and now - self._since >= self.failover.dwell_s and self.gossip is not None:
+            return [Send(HUB, Join(self.node, (self.term, self.gossip.me.round)))]
+        return [Send(HUB, Knock(self.node, self.term))]
+
+    def _handover(self, now: float) -> list[PeerEffect]:
+        """Settle what is open, report, and be patient; but not for ever."""
+        assert self.gossip is not None
+        assert self.order is not None
+        if self.worker.said is None:
+            self._own_at = self._since + self.failover.settle_s
+            return self._report(now) if self.gossip.idle or now >= self._own_at else []
+        self._own_at = self._heard + self.failover.ttl_s + self.failover.grace_s
+        if now < self._own_at:
+            return []
+        self.term, self.order = self.term + 1, None
+        self.worker.forget((self.term, 0))
+        return self._resume(now)
+
+    def _report(self, now: float) -> list[PeerEffect]:
+        """Our model, relative to the version in the order."""
+        assert self.gossip is not None
+        assert self.order is not None
+        assert self.order.body is not None
+        me = self.gossip.me
+        moved = sub(me.model, tree_slot(self.bodies.get(self.order.body), "model"))
+        result = Result(me.weight, self.bodies.put({"model": moved}), {"gossip/rounds": float(me.round)})
+        return self._from_worker(self.worker.on(Done(self.order.id, result), now), now)
+
+    # Around every event
+
+    def _wrapped(self, effects: list[PeerEffect], now: float) -> list[PeerEffect]:
+        """What has changed is saved first, and the alarm is set last."""
+        kept = self.kept()
+        if kept != self._saved:
+            self._saved = kept
+            effects.insert(0, Save(Standing(kept)))
+        alarm = min(self._worker_at, self._own_at, self.gossip.alarm if self.gossip is not None else inf)
+        return [*effects, Wake(alarm)] if alarm < inf else effects
+
+
+def _term(message: Message | Rejected) -> int | None:
+    """The hub's term as a message shows it; None where it shows none."""
+    match message:
+        case Order(id=order) | Idle(after=order):
+            return order[0]
+        case Lease(term):
+            return term
+    return None
