@@ -125,7 +125,7 @@ class Base:
 
 
 class Peer:
-    """Drives `worker`, and what `begin` (from slots) or `revive` (from a state) makes. `population`: nodes of the job."""
+    """Drives `worker`, and what `begin` (from slots) or `revive` (from a state) makes. `population`: of the job."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Peer:
         if kept["gossip"] is not None:
             self.gossip = self._revive(kept["gossip"])
             self.state = "away"  # a handover that was under way is ordered again
-        self.worker.over = max(self.worker.over, (self.term, 0)) if self.state == "away" else self.worker.over
+            self.worker.forget((self.term, 0))  # what was spooled is in the model
 
     def kept(self) -> dict[str, Any]:
         """All that must not be forgotten, as JSON values."""
@@ -288,6 +288,9 @@ class Peer:
             match effect:
                 case Wake(at):
                     self._worker_at = at
+                case Work(order) if order.kind != "gossip":
+                    self._remember(order)
+                    found.append(effect)
                 case Work(order) | Amend(order) if order.kind == "gossip":
                     self.order = order
                 case Cancel() if carry_on is not None:
@@ -300,6 +303,12 @@ class Peer:
             self.holds(carry_on.version, carry_on.body)
             found += self._go_away(Base(carry_on.version, carry_on.body), in_hand, None, now)
         return found
+
+    def _remember(self, order: Order) -> None:
+        """What an order carries as it is. What filters have packed is whole only once unpacked: see `holds`."""
+        body = order.base or order.body
+        if body is not None and not self.filters:
+            self.holds(order.version, body)
 
     def _handed_back(self, ack: Ack, now: float) -> list[PeerEffect]:
         """A version holds our model: be a worker again. Or it does not: stay away."""
@@ -332,7 +341,7 @@ class Peer:
         return []
 
     def _hears(self, now: float) -> bool:
-        return now - self._heard <= self.failover.ttl_s
+        return now < self._heard + self.failover.ttl_s
 
     def _bulletin(self, now: float) -> Bulletin:
         hears = self._hears(now) and not self.relay
@@ -401,8 +410,8 @@ class Peer:
 
     def _coordinated(self, now: float) -> list[PeerEffect]:
         due = self._heard + self.failover.ttl_s
-        self._own_at = due
-        if now <= due or self.base.model is None:
+        self._own_at = due if self.base.model is not None else inf
+        if now < self._own_at:
             return []
         self.relay = ""
         self._enter("suspect", now)

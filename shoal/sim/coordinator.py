@@ -16,7 +16,7 @@ from typing import Any
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Event, Lost, Rejected, Save, Send, Timer, Wake
-from shoal.core.message import Ack, Bodies, Fail, Join, Leave, Message, Poll, Ref, Report, Status
+from shoal.core.message import Ack, Bodies, Fail, Join, Knock, Lease, Leave, Message, Poll, Ref, Report, Status
 from shoal.core.roster import Leases
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Fate
@@ -106,7 +106,12 @@ class Coordinator:
         for member in self.hub.roster.here():
             self._leases.heard(member.node, self.time())
 
-    def _crash(self) -> None:
+    def kill(self, down_s: float) -> None:
+        """Let somebody kill the process, and nobody start another for so long."""
+        if self.up:
+            self._crash(down_s)
+
+    def _crash(self, down_s: float | None = None) -> None:
         """The process dies. What was committed will be fed; let the observer see which state that should lead to."""
         self.up = False
         self._batch, self._leases = [], Leases(self.timing.lease_s)
@@ -114,7 +119,7 @@ class Coordinator:
             self._feed()
         self._watch.crashed(self.hub)
         self._ahead += self._fate.seconds(self.timing.jump_s)
-        self.clock.after(self._fate.seconds(self.timing.down_s), self.start)
+        self.clock.after(self._fate.seconds(self.timing.down_s) if down_s is None else down_s, self.start)
 
     def _dies(self) -> bool:
         if self._fate.strikes():
@@ -127,12 +132,14 @@ class Coordinator:
         """A node's request arrives. Nobody hears it while the process is down."""
         if not self.up or self._dies():
             return
-        assert isinstance(message, Join | Poll | Status | Report | Fail | Leave), message
+        assert isinstance(message, Join | Poll | Knock | Status | Report | Fail | Leave), message
         if isinstance(message, Leave):
             self._leases.forget(message.node)
         else:
             self._leases.heard(message.node, self.time())
-        if isinstance(message, Poll) and self.hub.knows(message.node):
+        if isinstance(message, Knock) and message.term < self.hub.boot:
+            self._send(message.node, Lease(self.hub.boot))
+        elif isinstance(message, Poll) and self.hub.knows(message.node):
             self._send(message.node, self.hub.standing(message.node))
         elif isinstance(message, Report):
             self._receive_report(message)

@@ -18,7 +18,9 @@ from shoal.core.machine import (
     Result,
     Save,
     Send,
+    Standing,
     Timer,
+    Version,
     Wake,
     Work,
 )
@@ -92,7 +94,11 @@ class Node:
         self.worker = Worker(self.name, beat_s=self._beat_s, memory=self.disk.memory)
         if self.disk.spool is not None:
             self.worker.resume(*self.disk.spool)
-        self._carry_out(self.worker.start(self.clock.now))
+        self._carry_out(self._begin())
+
+    def _begin(self) -> Sequence[Effect]:
+        """What the machine of a new process wants first."""
+        return self.worker.start(self.clock.now)
 
     def leave(self) -> None:
         """End in good order, if running."""
@@ -164,20 +170,22 @@ class Node:
         self.clock.after(0.0 if job.order.recall else self._work_s(job.order), self._finish, self.process, job)
 
     def _feed(self, event: Event) -> None:
-        self._carry_out(self.worker.on(event, self.clock.now))
+        self._carry_out(self._take(event))
         if self.up and self.worker.stopped:
             self.up, self._job = False, None
+
+    def _take(self, event: Event) -> Sequence[Effect]:
+        return self.worker.on(event, self.clock.now)
 
     # Effects
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         """First what must be kept: a new memory, then the report; a report is on the disk before it is sent."""
         for effect in effects:
-            if isinstance(effect, Save) and isinstance(effect.what, Memory):
+            if isinstance(effect, Save):
                 if self._dies():
                     return
-                self.disk.memory = effect.what.body
-                self._watch.committed(self.name, effect.what.body)
+                self._save(effect.what)
         if not self._spool():
             return
         for effect in effects:
@@ -198,6 +206,16 @@ class Node:
                 self._go_on()
             elif isinstance(effect, Cancel):
                 self._job = None
+            else:
+                self._do(effect)
+
+    def _save(self, what: Version | Memory | Standing) -> None:
+        assert isinstance(what, Memory)
+        self.disk.memory = what.body
+        self._watch.committed(self.name, what.body)
+
+    def _do(self, effect: Effect) -> None:
+        """An effect that a worker has not."""
 
     def _spool(self) -> bool:
         """Make the spool what the worker holds; False when the process dies first."""

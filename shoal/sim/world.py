@@ -86,22 +86,22 @@ class World:
             fate=Fate(self.clock, rng, faults.hub_crashes, faults),
             timing=setup.timing,
         )
-        self.nodes = {
-            name: Node(
-                name,
-                self.clock,
-                partial(self._up, name),
-                perform,
-                partial(pace, name),
-                watch=watch,
-                fate=Fate(self.clock, rng, faults.node_crashes, faults),
-                beat_s=setup.beat_s,
-            )
-            for name in setup.nodes
-        }
+        self.nodes: dict[str, Node] = {name: self._make_node(name, rng, perform, pace, watch) for name in setup.nodes}
         self.away: set[str] = set()
         self._cared: dict[str, int] = {}
         self._asker = "", 0
+
+    def _make_node(self, name: str, rng: Random, perform: Perform, pace: Pace, watch: Watch) -> Node:
+        return Node(
+            name,
+            self.clock,
+            partial(self._up, name),
+            perform,
+            partial(pace, name),
+            watch=watch,
+            fate=Fate(self.clock, rng, self.setup.faults.node_crashes, self.setup.faults),
+            beat_s=self.setup.beat_s,
+        )
 
     def _make_hub(self, state: dict[str, Any] | None) -> Hub:
         setup = self.setup

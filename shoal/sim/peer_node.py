@@ -1,0 +1,194 @@
+"""Edge clients that can do without their coordinator, simulated: the same process and disk, one machine more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
+from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version
+from shoal.core.message import Message, Ref, Switch
+from shoal.core.peer import Failover, Peer
+from shoal.core.peer_message import PeerMessage, Relayed
+from shoal.core.tree import Slots
+from shoal.mixing.pairwise import Pairwise
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.faults import Fate
+from shoal.sim.mesh import Mesh, Weather
+from shoal.sim.node import Node, Perform
+from shoal.sim.watch import Watch
+from shoal.sim.world import Pace, Setup, World
+
+SEE_S = 2.0
+"""How often a peer looks who is there: a stand-in for membership."""
+
+
+@dataclass(frozen=True)
+class Commons:
+    """How the peers of a job do without their hub."""
+
+    failover: Failover = field(default_factory=Failover)
+    mixing: Callable[[], Mixer] = lambda: Pairwise().mixer()
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+class PeerNode(Node):
+    """`tell(peer, message)` sends to a peer; `setup` and `commons` say what the machine needs to know."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        setup: Setup,
+        commons: Commons,
+        bodies: MemoryBodies,
+        tell: Callable[..., None],
+        **named: Any,
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self._setup, self._commons, self._bodies, self._tell = setup, commons, bodies, tell
+        self.standing: dict[str, Any] | None = None  # on the disk
+        self.standing_names: list[Ref] = []
+        self.learned: list[Learned] = []
+        self.notes: list[Note] = []
+        self.live: frozenset[str] = frozenset()
+        self._make_peer()
+
+    def _make_peer(self) -> None:
+        setup = self._setup
+        self.peer = Peer(
+            self.worker,
+            self._gossip,
+            self._revive,
+            algorithm=setup.algorithm,
+            filters=setup.plan.filters,
+            bodies=self._bodies,
+            failover=self._commons.failover,
+            population=len(setup.nodes),
+        )
+
+    def _holding(self, slots: Slots) -> Holding:
+        rng = Random(f"{self._setup.seed}/{self.name}/{self.process}")
+        weight = self._commons.weights.get(self.name, 1.0)
+        return Holding(self.name, self.process, weight, slots, self._bodies, rng, live=self.live)
+
+    def _gossip(self, slots: Slots) -> Gossip:
+        setup = self._setup
+        return Gossip(setup.plan, setup.algorithm, self._holding(slots), self._commons.mixing())
+
+    def _revive(self, state: dict[str, Any]) -> Gossip:
+        setup = self._setup
+        return Gossip.restore(setup.plan, setup.algorithm, self._holding({}), self._commons.mixing(), state)
+
+    # What differs from a worker's shell
+
+    def _begin(self) -> Sequence[Effect]:
+        self._make_peer()
+        if self.standing is not None:
+            self.peer.restore(self.standing)
+        self.peer.live = self.live
+        return self._known(self.peer.start(self.clock.now))
+
+    def _take(self, event: Event) -> Sequence[Effect]:
+        assert not isinstance(event, Boot | Lost)
+        return self._known(self.peer.on(event, self.clock.now))
+
+    def _known(self, effects: Sequence[Effect | Learned]) -> Sequence[Effect]:
+        self.learned += [effect for effect in effects if isinstance(effect, Learned)]
+        return [effect for effect in effects if not isinstance(effect, Learned)]
+
+    def _save(self, what: Version | Memory | Standing) -> None:
+        if isinstance(what, Standing):
+            self.standing, self.standing_names = what.state, self.peer.names()
+        else:
+            super()._save(what)
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Tell):
+            self._tell(effect.to, effect.body)
+        elif isinstance(effect, Note):
+            self.notes.append(effect)
+
+    def hear(self, process: int, message: PeerMessage) -> None:
+        """A peer's message arrives."""
+        if self.up and process == self.process:
+            self._feed(message)  # type: ignore[arg-type]
+
+    def see(self, live: frozenset[str]) -> None:
+        """Who is there."""
+        self.live = live - {self.name}
+        if self.up:
+            self._feed(Live(live))  # type: ignore[arg-type]
+
+    def names(self) -> list[Ref | None]:
+        return [*super().names(), *self.peer.names(), *self.standing_names]
+
+
+class PeerWorld(World):
+    """A coordinator that may go away, and nodes that carry on."""
+
+    def __init__(
+        self, setup: Setup, commons: Commons, perform: Perform, pace: Pace, *, weather: Weather, **named: Any
+    ) -> None:
+        self._commons, self._perform = commons, perform
+        self.mesh = Mesh(named["clock"], weather, Random(f"mesh/{setup.seed}"))
+        super().__init__(setup, perform, pace, **named)
+
+    def _make_node(self, name: str, rng: Random, perform: Perform, pace: Pace, watch: Watch) -> Node:
+        return PeerNode(
+            name,
+            self.clock,
+            partial(self._up, name),
+            perform,
+            partial(pace, name),
+            watch=watch,
+            fate=Fate(self.clock, rng, self.setup.faults.node_crashes, self.setup.faults),
+            beat_s=self.setup.beat_s,
+            setup=self.setup,
+            commons=self._commons,
+            bodies=self.bodies,
+            tell=partial(self._tell, name),
+        )
+
+    def peer(self, name: str) -> PeerNode:
+        """That node."""
+        node = self.nodes[name]
+        assert isinstance(node, PeerNode)
+        return node
+
+    def _tell(self, source: str, target: str, message: PeerMessage) -> None:
+        node = self.peer(target)
+        if node.up:
+            self.mesh.send(source, target, message, partial(node.hear, node.process))
+
+    def look(self) -> None:
+        """Let everybody see who is there, again and again."""
+        up = frozenset(name for name, node in self.nodes.items() if node.up)
+        for name in self.nodes:
+            self.peer(name).see(up)
+        self.clock.after(SEE_S, self.look)
+
+    def switch(self, to: str, at: float) -> None:
+        """An operator's wish."""
+        self.clock.at(at, self._ask, Switch(to))  # type: ignore[arg-type]
+
+    # Requests that a peer passes on for another are answered through it
+
+    def _heard(self, name: str, process: int, message: Message) -> None:
+        self._for = getattr(message, "node", name)
+        super()._heard(name, process, message)
+        self._for = ""
+
+    _for = ""
+
+    def _down(self, to: str, message: Message | Rejected) -> None:
+        through = self._asker[0]
+        if through and through != to and to == self._for and not isinstance(message, Rejected):
+            self.network.send(through, "down", message, partial(self._pass_on, through, to))
+            return
+        super()._down(to, message)
+
+    def _pass_on(self, through: str, to: str, message: Message) -> None:
+        self._tell(through, to, Relayed(through, message))
