@@ -154,7 +154,7 @@ class Driver:
         return self._expected
 
     def _opened(self, slots: Slots) -> Slots:
-        return self.hub.opened(slots)
+        return self.hub.opened(slots, "train")
 
     async def settled(self) -> None:
         """Wait until the hub rests. Raises `StorageFailed` when the job is being restored for longer than that."""

@@ -239,14 +239,14 @@ class Gossip:
     # Local rounds
 
     def _go_on(self) -> list[Effect]:
-        """The next local round, if one may begin."""
+        """The next local round, if one may begin. It is of kind "gossip": no filter is at work on what stays here."""
         if self.order is not None or self.halted or self.finished or self.mixer.waiting or self._retry_at < inf:
             return []
         me = self.me
         self._begun += 1
         seed = self.plan.seed_of(me.round + 1, me.node)
         body = me.bodies.put(self.algorithm.order(me.slots, me.node, "train"))
-        self.order = Order((me.boot, self._begun), me.node, "train", me.round, seed, body)
+        self.order = Order((me.boot, self._begun), me.node, "gossip", me.round, seed, body)
         return [Work(self.order, self.memory)]
 
     def _worked(self, done: Done, now: float) -> list[PeerEffect]:

@@ -108,9 +108,10 @@ class Hub(HubActs):
             return {"model": tree_slot(self.slots, "model").layout}
         return packed(self.plan.filters, self.algorithm.reply(self.slots)) if kind == "train" else {}
 
-    def opened(self, slots: Slots) -> Slots:
-        """An update's slots without its filters. Raises `InvalidPayload`."""
-        return unpack(self.plan.filters, slots, self.algorithm.reply(self.slots)) if self.plan.filters else slots
+    def opened(self, slots: Slots, kind: Kind) -> Slots:
+        """The slots of a report on an order of that kind, without filters. Raises `InvalidPayload`."""
+        filtered = kind == "train" and self.plan.filters
+        return unpack(self.plan.filters, slots, self.algorithm.reply(self.slots)) if filtered else slots
 
     def verdict(self, report: Report) -> Ack | None:
         """What a report is answered with when it cannot count any more; None: it would count now. Changes nothing.
@@ -150,6 +151,8 @@ class Hub(HubActs):
 
     def _knock(self, event: Knock, now: float) -> list[Effect]:
         """A peer carries on without us. It obeys a term above its own, so ours must be one."""
+        if self.phase in ("done", "stopped"):
+            return [Send(event.node, self.standing(event.node))]
         if event.term >= self.boot:
             self.boot, self.issued = event.term + 1, 0
         return [Send(event.node, Lease(self.boot))]

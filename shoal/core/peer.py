@@ -193,6 +193,7 @@ class Peer:
         """Say hello, or go on without."""
         self._heard = self._since = now
         if self.gossip is not None:
+            self._own_at = now
             return self._wrapped(self._from_gossip(self.gossip.start(now)), now)
         return self._wrapped(self._from_worker(self.worker.start(now), now), now)
 
@@ -232,12 +233,17 @@ class Peer:
         effects: list[PeerEffect] = []
         if now >= self._worker_at:
             self._worker_at = inf
-            if self.gossip is None or self.order is not None:
+            if self._speaks:
                 effects += self._from_worker(self.worker.on(Timer(), now), now)
             if self.relay:
                 effects.append(Send(HUB, Knock(self.node, -1)))  # is our own way whole again?
         effects += self._gossip(Timer(), now)
         return effects
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether the worker speaks to the hub: not while we carry on and the hub does not know."""
+        return self.gossip is None or self.order is not None
 
     def _done(self, done: Done, now: float) -> list[PeerEffect]:
         if self.gossip is not None:
@@ -487,6 +493,8 @@ class Peer:
         if kept != self._saved:
             self._saved = kept
             effects.insert(0, Save(Standing(kept)))
+        if self._worker_at == inf and self._speaks and not self.worker.stopped:
+            self._worker_at = now + self.worker.beat_s
         alarm = min(self._worker_at, self._own_at, self.gossip.alarm if self.gossip is not None else inf)
         return [*effects, Wake(alarm)] if alarm < inf else effects
 

@@ -137,7 +137,7 @@ class Coordinator:
             self._leases.forget(message.node)
         else:
             self._leases.heard(message.node, self.time())
-        if isinstance(message, Knock) and message.term < self.hub.boot:
+        if isinstance(message, Knock) and message.term < self.hub.boot and not self.ended:
             self._send(message.node, Lease(self.hub.boot))
         elif isinstance(message, Poll) and self.hub.knows(message.node):
             self._send(message.node, self.hub.standing(message.node))
@@ -167,7 +167,9 @@ class Coordinator:
         if report.body is None:
             return 0.0
         slots = self.bodies.get(report.body)
-        return measure(self.hub.opened(slots) if self.hub.slots else slots)
+        member = self.hub.roster[report.node]
+        assert member.order is not None
+        return measure(self.hub.opened(slots, member.order.kind))
 
     def submit(self, event: Event) -> bool:
         """Append an event to the transaction in flight; False when no process is there to do it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
 from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version
-from shoal.core.message import Message, Ref, Switch
+from shoal.core.message import Message, OrderId, Ref, Switch
 from shoal.core.peer import Failover, Peer
 from shoal.core.peer_message import PeerMessage, Relayed
 from shoal.core.tree import Slots
@@ -51,6 +51,10 @@ class PeerNode(Node):
         self._setup, self._commons, self._bodies, self._tell = setup, commons, bodies, tell
         self.standing: dict[str, Any] | None = None  # on the disk
         self.standing_names: list[Ref] = []
+        self.terms: list[int] = []
+        self.given_up: list[OrderId | None] = []
+        """The orders to hand back that were over when this node gave up what it had of the time away."""
+        self._order: OrderId | None = None
         self.learned: list[Learned] = []
         self.notes: list[Note] = []
         self.live: frozenset[str] = frozenset()
@@ -93,6 +97,7 @@ class PeerNode(Node):
 
     def _take(self, event: Event) -> Sequence[Effect]:
         assert not isinstance(event, Boot | Lost)
+        self._order = self.peer.order.id if self.peer.order is not None else None
         return self._known(self.peer.on(event, self.clock.now))
 
     def _known(self, effects: Sequence[Effect | Learned]) -> Sequence[Effect]:
@@ -101,7 +106,10 @@ class PeerNode(Node):
 
     def _save(self, what: Version | Memory | Standing) -> None:
         if isinstance(what, Standing):
+            if self.standing is not None and self.standing["gossip"] and not what.state["gossip"]:
+                self.given_up.append(self._order)
             self.standing, self.standing_names = what.state, self.peer.names()
+            self.terms.append(what.state["term"])
         else:
             super()._save(what)
 
