@@ -121,6 +121,10 @@ class Mixer(Protocol):
         """Enter into nothing new."""
         ...
 
+    def resume(self) -> None:
+        """Enter into new things again."""
+        ...
+
     def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
         """A peer says something. Its membership, and the form of its body, have been checked."""
         ...
@@ -199,6 +203,12 @@ class Gossip:
     def start(self, now: float) -> list[PeerEffect]:
         """Begin."""
         return self._wrapped([*self.mixer.ring(self.me, now), *self._go_on()])
+
+    def resume(self) -> list[PeerEffect]:
+        """Go on after a `Halt`."""
+        self.halted = ""
+        self.mixer.resume()
+        return self._wrapped([*self._go_on()])
 
     def adopt(self, order: Order) -> list[Effect]:
         """Let work that was begun for a hub, from the very version that this peer starts from, be the first round."""

@@ -179,8 +179,8 @@ class Peer:
 
     def names(self) -> list[Ref]:
         """The bodies that this machine still needs, beside the worker's."""
-        own = [self.base.model] if self.base.model is not None else []
-        return own + (self.gossip.names() if self.gossip is not None else [])
+        own = [self.base.model, self.order.body if self.order is not None else None]
+        return [ref for ref in own if ref is not None] + (self.gossip.names() if self.gossip is not None else [])
 
     def holds(self, version: int, model: Ref) -> None:
         """The node has this version's model, whole, and keeps it."""
@@ -325,6 +325,8 @@ class Peer:
         if self.gossip is not None and self.gossip.memory is not None:
             self.worker.memory = self.gossip.memory
             effects.insert(0, Save(Memory(self.gossip.memory)))
+        if self.gossip is not None and self.gossip.order is not None:
+            effects.append(Cancel(self.gossip.order.id))  # it was not finished in time
         self.gossip = None
         self._enter("coordinated", now)
         return effects
@@ -389,10 +391,8 @@ class Peer:
     def _resume(self, now: float) -> list[PeerEffect]:
         """Go on gossiping, from where a handover has stopped."""
         assert self.gossip is not None
-        self.gossip = self._revive(self.gossip.state())
-        self.gossip.me.live = self.live
         self._enter("away", now)
-        return self._from_gossip(self.gossip.start(now))
+        return self._from_gossip(self.gossip.resume())
 
     # Transitions by time
 

@@ -161,6 +161,9 @@ class PairwiseMixer:
     def halt(self) -> None:
         self._closed, self._attempts, self._next_try = True, 0, inf
 
+    def resume(self) -> None:
+        self._closed = False
+
     # Beginning
 
     def turn(self, me: Holding, now: float) -> Sequence[Effect]:

@@ -52,6 +52,7 @@ class PeerNode(Node):
         self.standing: dict[str, Any] | None = None  # on the disk
         self.standing_names: list[Ref] = []
         self.terms: list[int] = []
+        self.moves: list[bool] = [False]
         self.given_up: list[OrderId | None] = []
         """The orders to hand back that were over when this node gave up what it had of the time away."""
         self._order: OrderId | None = None
@@ -110,6 +111,8 @@ class PeerNode(Node):
                 self.given_up.append(self._order)
             self.standing, self.standing_names = what.state, self.peer.names()
             self.terms.append(what.state["term"])
+            if not self.moves or self.moves[-1] != bool(what.state["gossip"]):
+                self.moves.append(bool(what.state["gossip"]))
         else:
             super()._save(what)
 
@@ -181,6 +184,13 @@ class PeerWorld(World):
     def switch(self, to: str, at: float) -> None:
         """An operator's wish."""
         self.clock.at(at, self._ask, Switch(to))  # type: ignore[arg-type]
+
+    def _names(self) -> list[Ref | None]:
+        refs = super()._names()
+        for message in self.mesh.flying.values():
+            inner = getattr(message, "message", message)
+            refs += [getattr(inner, name, None) for name in ("body", "base", "model")]
+        return refs
 
     # Requests that a peer passes on for another are answered through it
 

@@ -192,7 +192,7 @@ def run_seed(seed: int) -> tuple[PeerWorld, Witness]:
     def perform(node: str, order: Order, memory: Ref | None) -> Begun:
         return Begun(run.setup.algorithm, learners[node], bodies, order, memory, run.setup.plan.filters)
 
-    def pace(node: str, order: Order) -> float:
+    def pace(node: str, _order: Order) -> float:
         return run.pace_s[node] * rng.choice((1.0, 1.0, 0.7, 1.6))
 
     world = PeerWorld(

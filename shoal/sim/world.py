@@ -12,7 +12,7 @@ from typing import Any, Literal
 from shoal.core.algorithm import Algorithm
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Rejected
-from shoal.core.message import Message, Order, Pause, Resume, Stop
+from shoal.core.message import Message, Order, Pause, Ref, Resume, Stop
 from shoal.core.schedule import Schedule
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
@@ -197,9 +197,13 @@ class World:
 
     def _sweep(self) -> None:
         """Drop the bodies that nothing names any more."""
+        self.bodies.keep_only(self._names())
+
+    def _names(self) -> list[Ref | None]:
+        """The bodies that somebody names, or that are on their way."""
         refs = self.coordinator.names()
         for node in self.nodes.values():
             refs += node.names()
         for message in self.network.flying.values():
             refs += [getattr(message, "body", None), getattr(message, "base", None)]
-        self.bodies.keep_only(refs)
+        return refs

@@ -1,0 +1,169 @@
+"""A running job moves to its peers and back: scenarios by hand, and hundreds of drawn ones."""
+
+import pytest
+
+from shoal.core.peer import Failover
+from shoal.sim.faults import Cut
+from shoal.sim.mesh import Split
+from shoal.sim.switching import draw, run_seed
+from tests.sim.peers_stage import PeerStage
+
+SEEDS = 300
+CHUNK = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_switch_loses_anything(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        run_seed(seed)
+
+
+def test_the_swarm_of_switches_is_varied() -> None:
+    runs = [draw(seed) for seed in range(SEEDS)]
+    assert {move.what for run in runs for move in run.moves} == {"kill", "gossip", "server"}
+    for share in (
+        [bool(run.setup.faults.cuts) for run in runs],
+        [run.setup.faults.node_crashes > 0 for run in runs],
+        [run.setup.faults.hub_crashes > 0 for run in runs],
+        [run.setup.faults.loss > 0 for run in runs],
+        [bool(run.weather.splits) for run in runs],
+        [bool(run.setup.plan.filters) for run in runs],
+        [run.commons.failover.votes == "majority" for run in runs],
+        [len(run.moves) > 3 for run in runs],
+    ):
+        assert SEEDS / 10 < sum(share) < SEEDS * 0.95
+
+
+def test_a_dead_coordinator_is_done_without_and_takes_the_job_back() -> None:
+    stage = PeerStage()
+    stage.until(11.0)
+    before = stage.hub.version
+    stage.world.coordinator.kill(120.0)
+    assert stage.away_at(60.0) - 11.0 <= 45.0
+    stage.until(130.0)
+    learned = [len(stage.world.peer(node).learned) for node in stage.nodes]
+    assert min(learned) > 20
+    stage.finish()
+    merged = stage.history.versions[before + 1]
+    assert merged.why == "back at the server: the models of 5 nodes merged"
+    assert {node: weight for node, _, weight, _ in merged.reports} == stage.weights
+    assert [version.number for version in stage.history.versions] == list(range(41))
+    for node in stage.nodes:
+        rounds = [one.round for one in stage.world.peer(node).learned]
+        assert rounds == list(range(1, len(rounds) + 1)), "a local round was made twice, or left out"
+
+
+def test_work_in_hand_at_the_death_counts() -> None:
+    """All are in the middle of a round: it becomes the first one among peers, and none of it is done again."""
+    stage = PeerStage()
+    stage.until(11.0)
+    in_hand = {node: stage.world.peer(node).worker.order for node in stage.nodes}
+    assert all(order is not None and order.kind == "train" for order in in_hand.values())
+    begun = {node: stage.world.peer(node).begun for node in stage.nodes}
+    stage.world.coordinator.kill(300.0)
+    stage.until(40.0)  # done, and not reported; not away yet
+    assert {node: stage.world.peer(node).begun for node in stage.nodes} == begun
+    assert all(stage.world.peer(node).worker.said is not None for node in stage.nodes)
+    base = stage.hub.version
+    update = {node: stage.world.peer(node).worker.said.body for node in stage.nodes}  # type: ignore[union-attr]
+    stage.away_at(60.0)
+    for node in stage.nodes:
+        peer = stage.world.peer(node).peer
+        assert peer.gossip is not None
+        if not peer.gossip.me.round and not peer.gossip.me.seen.keys() - {node}:
+            start = stage.bodies.get(stage.history.versions[base].model)["model"]
+            moved = stage.bodies.get(update[node])["model"]  # type: ignore[arg-type]
+            for name in ("w",):
+                assert peer.gossip.me.model[name] == pytest.approx(start[name] + moved[name])  # type: ignore[index]
+
+
+def test_an_operator_sends_the_job_away_and_calls_it_back() -> None:
+    stage = PeerStage()
+    stage.until(10.5)
+    version = stage.hub.version
+    stage.world.switch("gossip", 0.0)
+    stage.until(20.0)
+    assert stage.states() == {"away"}
+    assert stage.hub.mode == "away"
+    stage.until(60.0)
+    assert stage.hub.version in (version, version + 1)
+    stage.world.switch("server", 0.0)
+    stage.until(70.0)
+    assert stage.states() == {"coordinated"}
+    stage.finish()
+    state_changes = [text for _, text in stage.history.said if "carry on:" in text or "back to the server" in text]
+    assert state_changes == ["the peers carry on: by an operator", "back to the server: by an operator"]
+    assert {stage.world.peer(node).peer.term for node in stage.nodes} == {1}
+
+
+def test_a_node_whose_own_way_is_broken_is_relayed() -> None:
+    stage = PeerStage(cuts=[Cut("n2", 10.0, 90.0)])
+    stage.until(40.0)
+    assert stage.world.peer("n2").peer.relay
+    version = stage.hub.version
+    stage.until(50.0)
+    later = stage.history.versions[version + 1 : version + 3]
+    assert all("n2" in {node for node, *_ in one.reports} for one in later)
+    stage.finish()
+    assert not any(stage.world.peer(node).learned for node in stage.nodes), "nobody had a reason to go away"
+    assert stage.world.peer("n2").peer.relay == "", "its own way is whole again"
+
+
+def test_two_sides_go_on_and_meet_again() -> None:
+    """Three nodes stay with the coordinator, five are cut off from both for two minutes."""
+    cut_off = frozenset({"n4", "n5", "n6", "n7", "n8"})
+    stage = PeerStage(
+        count=8, cuts=[Cut(node, 20.0, 140.0) for node in cut_off], splits=[Split(cut_off, 20.0, 140.0)], versions=150
+    )
+    stage.until(140.0)
+    assert {stage.world.peer(node).peer.state for node in cut_off} == {"away"}
+    assert {stage.world.peer(node).peer.state for node in ("n1", "n2", "n3")} == {"coordinated"}
+    advanced = stage.hub.version
+    assert advanced > 10
+    stage.finish()
+    merges = [one for one in stage.history.versions if one.why.startswith("back at the server")]
+    assert merges
+    assert cut_off <= {node for one in merges for node, *_ in one.reports}
+    assert merges[0].number > advanced
+
+
+def test_a_minority_waits_where_the_majority_decides() -> None:
+    cut_off = frozenset({"n6", "n7", "n8"})
+    stage = PeerStage(
+        count=8,
+        cuts=[Cut(node, 20.0, 140.0) for node in cut_off],
+        splits=[Split(cut_off, 20.0, 140.0)],
+        failover=Failover(votes="majority", dwell_s=30.0),
+        versions=100,
+    )
+    stage.until(139.0)
+    assert {stage.world.peer(node).peer.state for node in cut_off} == {"suspect"}
+    stage.finish()
+    assert not any(stage.world.peer(node).learned for node in stage.nodes)
+
+
+def test_a_coordinator_that_flaps_moves_the_job_once() -> None:
+    """Ten times up for 5 s and down for 10 s: at most one way there and one way back."""
+    stage = PeerStage(versions=30)
+    stage.until(21.0)
+    for turn in range(10):
+        stage.clock.at(21.0 + 15.0 * turn, stage.world.coordinator.kill, 10.0)
+    stage.finish()
+    gone = [len(stage.world.peer(node).moves) for node in stage.nodes]
+    assert max(gone) <= 3, "with a server, without, with one again"
+
+
+def test_a_zombies_orders_are_refused() -> None:
+    """Whoever has declared a term obeys nothing of an older one."""
+    cut_off = frozenset({"n1", "n2", "n3", "n4"})
+    stage = PeerStage(
+        cuts=[Cut(node, 20.0, 100.0) for node in cut_off], splits=[Split(cut_off, 20.0, 100.0)], versions=150
+    )
+    stage.until(108.0)
+    boots = stage.hub.boot
+    for node in cut_off:
+        peer = stage.world.peer(node).peer
+        assert peer.state == "away"
+        assert peer.term > 1
+    assert boots > 1, "the hub that was knocked at takes a higher term"
+    stage.finish()
