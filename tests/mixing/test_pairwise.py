@@ -1,0 +1,371 @@
+"""Conserving pairwise exchange: by hand where one message decides, and in any interleaving."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import InvalidJob
+from shoal.core.gossip import Gossip, Holding, Live, PeerEffect, PeerEvent
+from shoal.core.machine import Done, Note, Result, Save, Standing, Tell, Timer, Work
+from shoal.core.peer_message import Busy, MixingMessage, Never, Reserve, Resolve, Settle, Slot, Swap, Swapped
+from shoal.core.plan import Plan
+from shoal.core.tree import Tree
+from shoal.mixing.pairwise import Pairwise
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.flock import Books
+from shoal.sim.toys import toy_tree
+
+START = toy_tree((1.0, 2.0, 3.0), 0)
+
+
+class One:
+    """A peer on a workbench: what it sends is kept, what it saves is its disk."""
+
+    def __init__(
+        self, name: str, weight: float, bodies: MemoryBodies, policy: Pairwise, books: Books | None = None
+    ) -> None:
+        self.name, self.weight, self.bodies, self.policy, self.books = name, weight, bodies, policy, books
+        self.disk: dict[str, Any] | None = None
+        self.boot = 0
+        self.sent: list[tuple[str, MixingMessage]] = []
+        self.notes: list[Note] = []
+        self.work: Work | None = None
+        self.live: frozenset[str] = frozenset()
+        self.start()
+
+    def start(self) -> None:
+        """A new process over the disk."""
+        self.boot += 1
+        me = Holding(
+            self.name, self.boot, self.weight, {"model": START}, self.bodies, Random(self.boot), live=self.live
+        )
+        plan, mixer = Plan(1, seed=1), self.policy.mixer()
+        if self.disk is None:
+            self.gossip = Gossip(plan, Algorithm(), me, mixer)
+        else:
+            self.gossip = Gossip.restore(plan, Algorithm(), me, mixer, self.disk)
+        self.take(self.gossip.start(0.0))
+
+    def feed(self, event: PeerEvent, now: float = 0.0, spared: int = 1000) -> None:
+        """One event; the process dies after `spared` of its effects."""
+        self.take(self.gossip.on(event, now), isinstance(event, Done), spared)
+
+    def take(self, effects: list[PeerEffect], learned: bool = False, spared: int = 1000) -> None:
+        """Carry effects out, in their order."""
+        for effect in effects[:spared]:
+            if isinstance(effect, Save) and isinstance(effect.what, Standing):
+                self.disk = effect.what.state
+                if self.books is not None:
+                    self.books.keeps(self.name, effect.what.state, learned)
+            elif isinstance(effect, Tell):
+                self.sent.append((effect.to, effect.body))  # type: ignore[arg-type]
+            elif isinstance(effect, Work):
+                self.work = effect
+            elif isinstance(effect, Note):
+                self.notes.append(effect)
+        if spared < len(effects):
+            self.start()
+
+    def learn(self, moved: Tree, now: float = 0.0, spared: int = 1000) -> None:
+        """A local round ends."""
+        assert self.work is not None
+        self.feed(Done(self.work.order.id, Result(1.0, self.bodies.put({"model": moved}))), now, spared)
+
+    def said(self, kind: type) -> Any:
+        """The last message of that kind, taken out of the post."""
+        to, message = next(one for one in reversed(self.sent) if isinstance(one[1], kind))
+        self.sent.remove((to, message))
+        return message
+
+
+PLAIN = Pairwise()
+
+
+def pair(policy: Pairwise = PLAIN) -> tuple[One, One, MemoryBodies]:
+    bodies = MemoryBodies()
+    a, b = One("a", 1.0, bodies, policy), One("b", 3.0, bodies, policy)
+    a.live = b.live = frozenset({"a", "b"})
+    a.feed(Live(a.live))
+    b.feed(Live(b.live))
+    return a, b, bodies
+
+
+def up_to_slot(a: One, b: One) -> Slot:
+    """`a` learns, and `b` has kept a slot for it."""
+    a.learn(toy_tree((4.0, 0.0, 0.0), 1))
+    b.feed(a.said(Reserve))
+    slot = b.said(Slot)
+    assert isinstance(slot, Slot)
+    return slot
+
+
+def first(one: One) -> float:
+    return float(one.gossip.me.model["w"][0])
+
+
+def test_both_take_opposite_weighted_steps() -> None:
+    a, b, _ = pair()
+    a.feed(up_to_slot(a, b))
+    b.feed(a.said(Swap))
+    a.feed(b.said(Swapped))
+    assert first(a) == first(b) == 2.0  # (1 * 5 + 3 * 1) / 4
+    b.feed(a.said(Settle))
+    assert not b.gossip.mixer.busy
+    assert not a.gossip.mixer.busy
+
+
+def test_who_has_promised_never_to_take_a_step_does_not_even_if_all_comes_again() -> None:
+    """The reservation and the model, both late copies: the promise outlives slot and process."""
+    a, b, _ = pair()
+    a.learn(toy_tree((4.0, 0.0, 0.0), 1))
+    reserve = a.said(Reserve)
+    b.feed(reserve)
+    a.feed(b.said(Slot))
+    swap = a.said(Swap)
+    b.feed(Timer(), 100.0)  # the slot has run out
+    b.feed(Resolve("a", swap.id), 100.0)
+    a.feed(b.said(Never), 100.0)
+    b.start()
+    b.feed(reserve, 101.0)
+    b.feed(swap, 101.0)
+    assert first(b) == 1.0
+    assert first(a) == 5.0
+    assert isinstance(b.said(Never), Never)
+
+
+def test_a_model_that_arrives_twice_is_mixed_once() -> None:
+    a, b, _ = pair()
+    a.feed(up_to_slot(a, b))
+    swap = a.said(Swap)
+    b.feed(swap)
+    one = b.said(Swapped)
+    b.feed(swap)
+    assert b.said(Swapped) == one
+    a.feed(one)
+    a.feed(one)
+    assert (first(a), first(b)) == (2.0, 2.0)
+
+
+def test_late_copies_of_a_settled_exchange_change_nothing() -> None:
+    a, b, _ = pair()
+    a.learn(toy_tree((4.0, 0.0, 0.0), 1))
+    reserve = a.said(Reserve)
+    b.feed(reserve)
+    a.feed(b.said(Slot))
+    swap = a.said(Swap)
+    b.feed(swap)
+    a.feed(b.said(Swapped))
+    b.feed(a.said(Settle))
+    b.feed(reserve)
+    assert isinstance(b.said(Busy), Busy)
+    b.feed(swap)
+    assert (first(a), first(b)) == (2.0, 2.0)
+
+
+def test_a_lost_answer_is_asked_for() -> None:
+    a, b, _ = pair()
+    a.feed(up_to_slot(a, b))
+    b.feed(a.said(Swap))
+    b.sent.clear()
+    a.feed(Timer(), 50.0)
+    b.feed(a.said(Resolve), 50.0)
+    a.feed(b.said(Swapped), 50.0)
+    assert first(a) == first(b) == 2.0
+
+
+def test_a_late_step_is_added_to_what_was_learned_meanwhile() -> None:
+    a, b, _ = pair()
+    a.feed(up_to_slot(a, b))
+    b.feed(a.said(Swap))
+    a.learn(toy_tree((0.0, 0.0, 10.0), 1), 1.0)
+    b.learn(toy_tree((0.0, 7.0, 0.0), 1), 1.0)
+    a.feed(b.said(Swapped), 2.0)
+    assert first(a) == first(b) == 2.0
+    assert float(a.gossip.me.model["w"][2]) == 13.0
+    assert float(b.gossip.me.model["w"][1]) == 9.0
+
+
+def test_one_exchange_at_a_time() -> None:
+    a, b, _ = pair()
+    up_to_slot(a, b)
+    b.feed(Reserve("c", ("c", 1, 1)))
+    assert b.said(Busy).why == "in an exchange"
+
+
+def test_a_third_party_has_no_say() -> None:
+    """Nobody can settle, resolve or answer an exchange that is not theirs."""
+    a, b, _ = pair()
+    a.feed(up_to_slot(a, b))
+    swap = a.said(Swap)
+    b.feed(Resolve("c", swap.id))
+    b.feed(Swap("c", swap.id, 1.0, 1.0, swap.body))
+    a.feed(Never("c", swap.id))
+    a.feed(Swapped("c", swap.id, 1.0, 1.0, swap.body))
+    assert not [message for to, message in b.sent if to == "c"]
+    assert a.gossip.mixer.busy
+    b.feed(swap)
+    b.feed(Settle("c", swap.id))
+    assert b.gossip.mixer.busy
+    a.feed(b.said(Swapped))
+    assert first(a) == first(b) == 2.0
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_mixed(poison: float) -> None:
+    a, b, bodies = pair()
+    a.feed(up_to_slot(a, b))
+    swap = a.said(Swap)
+    bad = bodies.put({"model": toy_tree((poison, 0.0, 0.0), 0)})
+    b.feed(Swap("a", swap.id, swap.weight, swap.cap, bad))
+    assert "not finite" in b.said(Never).why
+    assert first(b) == 1.0
+
+
+def test_a_dishonest_answer_is_not_mixed() -> None:
+    a, b, bodies = pair()
+    a.feed(up_to_slot(a, b))
+    swap = a.said(Swap)
+    bad = bodies.put({"model": toy_tree((float("nan"), 0.0, 0.0), 0)})
+    a.feed(Swapped("b", swap.id, 3.0, 1.0, bad))
+    assert first(a) == 5.0
+    assert "not what was agreed on" in a.notes[-1].text
+    assert not a.gossip.mixer.busy
+
+
+def test_a_step_far_longer_than_usual_is_shortened_on_both_sides() -> None:
+    a, b, _ = pair(Pairwise(models_per_round=100, burst=100))
+    for turn in range(6):
+        a.learn(toy_tree((1.0 if turn % 2 else -1.0, 0.0, 0.0), 1))
+        b.feed(a.said(Reserve))
+        a.feed(b.said(Slot))
+        b.feed(a.said(Swap))
+        a.feed(b.said(Swapped))
+        b.feed(a.said(Settle))
+    before = first(a) + 3.0 * first(b)
+    a.learn(toy_tree((1000.0, 0.0, 0.0), 1))
+    b.feed(a.said(Reserve))
+    a.feed(b.said(Slot))
+    b.feed(a.said(Swap))
+    answer = b.said(Swapped)
+    assert answer.share < 0.01
+    a.feed(answer)
+    assert first(b) < 10.0
+    assert first(a) + 3.0 * first(b) == pytest.approx(before + 1000.0, rel=1e-6)
+
+
+def test_a_model_that_has_not_moved_is_not_sent() -> None:
+    a, b, _ = pair(Pairwise(delta=100.0))
+    a.learn(toy_tree((4.0, 0.0, 0.0), 1))  # the first exchange sets the reference
+    b.feed(a.said(Reserve))
+    a.feed(b.said(Slot))
+    b.feed(a.said(Swap))
+    a.feed(b.said(Swapped))
+    a.sent.clear()
+    a.learn(toy_tree((9.0, 0.0, 0.0), 1))
+    assert not a.sent
+    a.learn(toy_tree((9.0, 0.0, 0.0), 1))
+    assert isinstance(a.said(Reserve), Reserve)
+
+
+def test_the_budget_holds() -> None:
+    """A peer that may send half a model per round sends every second round, whoever begins."""
+    a, b, _ = pair(Pairwise(models_per_round=0.5, burst=1.0))
+    a.feed(up_to_slot(a, b))
+    b.feed(a.said(Swap))
+    b.feed(Reserve("c", ("c", 1, 1)))
+    assert b.said(Busy).why == "over budget"
+    a.feed(b.said(Swapped))
+    a.sent.clear()
+    a.learn(toy_tree((1.0, 0.0, 0.0), 1))
+    assert not a.sent
+    a.learn(toy_tree((1.0, 0.0, 0.0), 1))
+    assert isinstance(a.said(Reserve), Reserve)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"delta": -1.0}, {"delta": float("nan")}, {"attempts": 0}, {"burst": 0.5}, {"patience_s": 0.0}]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob, match="pairwise"):
+        Pairwise(**wrong)
+
+
+PEERS = st.sampled_from("abc")
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Three peers, and a post in which messages wait, come twice, or vanish; processes die between any two effects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights = {"a": 1.0, "b": 10.0, "c": 359.0}
+        bodies = MemoryBodies()
+        self.books = Books(weights, START, bodies)
+        policy = Pairwise(models_per_round=100, burst=100, slot_s=5.0, patience_s=2.0)
+        self.peers = {name: One(name, weight, bodies, policy, self.books) for name, weight in weights.items()}
+        for peer in self.peers.values():
+            peer.live = frozenset(weights)
+            peer.feed(Live(peer.live))
+        self.now = 0.0
+
+    def post(self) -> list[tuple[One, int]]:
+        """Every message under way."""
+        return [(peer, index) for peer in self.peers.values() for index in range(len(peer.sent))]
+
+    @rule(name=PEERS, amount=st.floats(-100, 100), spared=st.sampled_from((0, 1, 2, 1000, 1000)))
+    def learn(self, name: str, amount: float, spared: int) -> None:
+        self.peers[name].learn(toy_tree((amount, 1.0, -amount), 1), self.now, spared)
+
+    @rule(
+        name=st.sampled_from("abc"), depth=st.integers(1, 8), again=st.booleans(), spared=st.sampled_from((0, 1, 1000))
+    )
+    def meet(self, name: str, depth: int, again: bool, spared: int) -> None:
+        """A local round, and then message upon answer, up to a death or a silence; copies may stay under way."""
+        self.peers[name].learn(toy_tree((3.0, -1.0, 2.0), 1), self.now)
+        speaker = self.peers[name]
+        for step in range(depth):
+            if not speaker.sent:
+                return
+            to, message = speaker.sent[-1] if again else speaker.sent.pop()
+            speaker = self.peers[to]
+            speaker.feed(message, self.now, spared if step == depth - 1 else 1000)
+
+    @precondition(lambda self: self.post())
+    @rule(which=st.integers(0, 1000), again=st.booleans(), spared=st.sampled_from((0, 1, 2, 1000, 1000, 1000)))
+    def deliver(self, which: int, again: bool, spared: int) -> None:
+        post = self.post()
+        peer, index = post[which % len(post)]
+        to, message = peer.sent[index] if again else peer.sent.pop(index)
+        self.peers[to].feed(message, self.now, spared)
+
+    @precondition(lambda self: self.post())
+    @rule(which=st.integers(0, 1000))
+    def lose(self, which: int) -> None:
+        post = self.post()
+        peer, index = post[which % len(post)]
+        peer.sent.pop(index)
+
+    @rule(seconds=st.sampled_from((0.1, 2.5, 6.0, 100.0)))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for peer in self.peers.values():
+            peer.feed(Timer(), self.now)
+
+    @rule(name=PEERS)
+    def die(self, name: str) -> None:
+        self.peers[name].start()
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        assert self.books.drift() < 1e-6
+
+
+TestInterleavings = Interleavings.TestCase
+TestInterleavings.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
