@@ -10,7 +10,8 @@
     where the    Suspect   I have not heard the hub: have you?      answer: Bulletin
     hub is       Declare   we carry on without it
                  Relay     pass this on to the hub for me           answer: Relayed
-    membership   Ping      are you there?                           answer: Pong
+    membership   Hello     I know nobody yet                        answer: News
+                 Ping      are you there?                           answer: Pong
                  Probe     ask that one for me                      answer: Pong, or Silent
 
 Bodies never travel inside: `Ref` names one by the SHA-256 of its bytes.
@@ -198,9 +199,9 @@ Liveness = Literal["alive", "suspect", "dead", "left"]
 
 @dataclass(frozen=True)
 class Rumour:
-    """What somebody believes about a peer. A higher incarnation overrules; within one, dead > suspect > alive.
+    """What somebody believes about a peer. A higher incarnation overrules; within one, left > dead > suspect > alive.
 
-    Only the peer itself raises its incarnation. `accusers`: who, independently, holds the suspicion.
+    Only the peer itself raises its incarnation. `accusers`: who, independently, holds the suspicion; sorted.
     """
 
     node: str
@@ -210,10 +211,20 @@ class Rumour:
 
 
 @dataclass(frozen=True)
+class Hello:
+    """This process has just begun and knows nobody. `incarnation` is the sender's own, here and below."""
+
+    node: str
+    incarnation: int
+    news: tuple[Rumour, ...] = ()
+
+
+@dataclass(frozen=True)
 class Ping:
     """Are you there? With it, what I last heard."""
 
     node: str
+    incarnation: int
     seq: int
     news: tuple[Rumour, ...] = ()
 
@@ -223,6 +234,7 @@ class Pong:
     """`of` is there (the sender itself, or the one that was probed for the receiver)."""
 
     node: str
+    incarnation: int
     seq: int
     of: str
     news: tuple[Rumour, ...] = ()
@@ -233,6 +245,7 @@ class Probe:
     """Ping `target` for me, and tell me."""
 
     node: str
+    incarnation: int
     seq: int
     target: str
     news: tuple[Rumour, ...] = ()
@@ -243,11 +256,22 @@ class Silent:
     """The one that you had me probe has not answered; I, though, am here."""
 
     node: str
+    incarnation: int
     seq: int
     target: str
+    news: tuple[Rumour, ...] = ()
 
 
-MembershipMessage = Ping | Pong | Probe | Silent
+@dataclass(frozen=True)
+class News:
+    """What I believe of everybody, or a piece of it: for one that is new to me, or here again. No answer."""
+
+    node: str
+    incarnation: int
+    news: tuple[Rumour, ...]
+
+
+MembershipMessage = Hello | Ping | Pong | Probe | Silent | News
 MixingMessage = Reserve | Slot | Busy | Swap | Swapped | Never | Resolve | Settle | Offer | Push | Taken | Part
 HubMessage = Suspect | Bulletin | Declare | Relay | Relayed
 PeerMessage = MixingMessage | HubMessage | MembershipMessage

@@ -34,3 +34,9 @@ class Clock:
         self.now, _, act, arguments = heappop(self._planned)
         act(*arguments)
         return True
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is planned up to that time, and let it be that time."""
+        while self._planned and self._planned[0][0] <= until:
+            self.step()
+        self.now = max(self.now, until)
