@@ -21,6 +21,8 @@ from coordinator.settings import Settings
 from shoal.plugins import algorithms, filters, schedules
 from shoal.presets import PRESETS
 from shoal.spec import HeldOut, JobSpec, Limits
+from shoal.trust.codes import REASONS
+from shoal.trust.papers import KINDS, SIGNED_BY, Peer
 
 ROOT = Path(__file__).parents[2]
 MARKED = re.compile(r"(<!-- table ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -88,6 +90,23 @@ def of_routes() -> str:
     return "\n".join(rows) + "\n"
 
 
+def of_papers() -> str:
+    """Every paper that peers check, who signs it, what it says and what it holds."""
+    rows = ["| paper | signed by | what it says | fields |", "|---|---|---|---|"]
+    for kind in (*KINDS.values(), Peer):
+        names = ", ".join(f"`{field.name}`" for field in fields(kind))
+        signed = "" if kind is Peer else SIGNED_BY[kind.TYPE]
+        rows.append(f"| `{kind.__name__}` | {signed} | {(kind.__doc__ or '').splitlines()[0]} | {names} |")
+    return "\n".join(rows) + "\n"
+
+
+def of_reasons() -> str:
+    """Every code with which trust is refused."""
+    rows = ["| code | | what to do |", "|---|---|---|"]
+    rows += [f"| `{code}` | {reason.means} | {reason.hint} |" for code, reason in REASONS.items()]
+    return "\n".join(rows) + "\n"
+
+
 def tables() -> dict[str, Callable[[], str]]:
     """Every table by name."""
     found: dict[str, Callable[[], str]] = {}
@@ -96,7 +115,7 @@ def tables() -> dict[str, Callable[[], str]]:
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
-    return {**found, "presets": of_presets, "routes": of_routes}
+    return {**found, "presets": of_presets, "routes": of_routes, "papers": of_papers, "reasons": of_reasons}
 
 
 def renewed(text: str) -> str:

@@ -119,6 +119,8 @@ KEPT = {
         for name in ("compare", "heads", "learn", "plugins", "presets", "record", "settings", "sim", "spec")
     },
     "shoal/simulation.py": "from shoal import wire\n",
+    "shoal/trust/__init__.py": "",
+    "shoal/trust/keys.py": "import cryptography\nfrom shoal.core import tree\n",
     "shoal/runtime/__init__.py": "",
     "shoal/runtime/http.py": "import httpx\nfrom shoal import wire\n",
     "shoal/cli/__init__.py": "def main():\n    import coordinator.app\n    import edge_client\n",
@@ -156,6 +158,8 @@ def test_a_tree_that_keeps_the_contracts_passes(tree: Path) -> None:
         ("edge_client/bad.py", "import sqlalchemy.orm\n", "the coordinator alone"),
         ("coordinator/bad.py", "import httpx\n", "speaks HTTP"),
         ("shoal/runtime/pump.py", "from httpx import Client\n", "speaks HTTP"),
+        ("coordinator/bad.py", "from cryptography import x509\n", "one module holds keys"),
+        ("shoal/trust/papers.py", "from shoal import wire\n", "trust leans on"),
         ("dashboard/bad.py", "import shoal\n", "imports nothing"),
         ("shoal/core/tree.py", "from shoal.core import sums\n", "needs one that needs it"),
     ],

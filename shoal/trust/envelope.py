@@ -1,0 +1,198 @@
+"""A signed request and its signed answer: who says this, to whom, about which job, and that nothing was changed.
+
+    Shoal-From       peer id of the sender                    Shoal-Job     the job's name
+    Shoal-To         peer id of the receiver                  Shoal-Boot    which start of the sender, rising
+    Shoal-Digest     SHA-256 of the body                      Shoal-Seq     which request of that start, rising
+    Shoal-Signature  Ed25519, of these lines:
+
+        shoal-request-1, the charter's digest, method, path, query, From, To, Job, Boot, Seq, Digest
+
+An answer has From, Digest and Signature, the last of these lines:
+
+        shoal-answer-1, SHA-256 of the lines that the request's signature is of, status, From, Digest
+
+so it is an answer to that one request. Path and query are as they stand on the request line, percent signs and all.
+Nothing else is signed: no other header, and not the network address. Nothing is hidden: TLS does that.
+
+RFC 9421 says how to sign parts of HTTP in general. It is not used: what it leaves open (numbers instead of clocks, the
+receiver, the answer's tie to the request, bodies that are hashed while they arrive) is most of what is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import count
+
+from shoal.heads import NAME
+from shoal.trust.codes import refusal
+from shoal.trust.keys import BOOT_MAX, PEER_ID, SIGNATURE, Key, verifies
+from shoal.trust.papers import Charter
+
+LINE_MAX = 2048
+NUMBER_MAX = 2**63 - 1
+PREFIX = "shoal-"
+
+_COUNT = r"[1-9][0-9]{0,18}"
+_DIGEST = r"[0-9a-f]{64}"
+_LINE = {
+    "method": re.compile(r"[A-Z]{1,16}"),
+    "path": re.compile(r"/[!-\"$->@-~]*"),  # printable, without # and ?
+    "query": re.compile(r"[!-\"$-~]*"),
+}
+_FIELDS = {
+    "from": re.compile(PEER_ID),
+    "to": re.compile(PEER_ID),
+    "job": NAME,
+    "boot": re.compile(_COUNT),
+    "seq": re.compile(_COUNT),
+    "digest": re.compile(_DIGEST),
+    "signature": re.compile(SIGNATURE),
+}
+_ANSWER_FIELDS = {name: _FIELDS[name] for name in ("from", "digest", "signature")}
+
+Headers = Iterable[tuple[str, str]]
+"""Names and values in the order in which they came; a mapping would hide that one came twice."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The signed part of a request."""
+
+    method: str
+    path: str
+    query: str
+    sender: str
+    to: str
+    job: str
+    boot: int
+    seq: int
+    digest: str
+    signature: str = ""
+
+    def lines(self, charter: Charter) -> bytes:
+        """What its signature is of."""
+        numbers = (str(self.boot), str(self.seq))
+        fields = (self.method, self.path, self.query, self.sender, self.to, self.job, *numbers, self.digest)
+        return "\n".join(("shoal-request-1", charter.digest, *fields)).encode("ascii")
+
+    def headers(self) -> dict[str, str]:
+        """What travels with the request."""
+        return {
+            "Shoal-From": self.sender,
+            "Shoal-To": self.to,
+            "Shoal-Job": self.job,
+            "Shoal-Boot": str(self.boot),
+            "Shoal-Seq": str(self.seq),
+            "Shoal-Digest": self.digest,
+            "Shoal-Signature": self.signature,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The signed part of an answer."""
+
+    status: int
+    sender: str
+    digest: str
+    signature: str = ""
+
+    def lines(self, request: Request, charter: Charter) -> bytes:
+        """What its signature is of."""
+        asked = sha256(request.lines(charter))
+        return "\n".join(("shoal-answer-1", asked, str(self.status), self.sender, self.digest)).encode("ascii")
+
+    def headers(self) -> dict[str, str]:
+        """What travels with the answer."""
+        return {"Shoal-From": self.sender, "Shoal-Digest": self.digest, "Shoal-Signature": self.signature}
+
+
+class Signer:
+    """Signs what one process of a node says in one job. `boot`: from `keys.next_boot`, new for each process."""
+
+    def __init__(self, key: Key, charter: Charter, boot: int) -> None:
+        assert 1 <= boot <= BOOT_MAX, boot
+        self.key, self.charter, self.boot = key, charter, boot
+        self._next = count(1)
+
+    def request(self, to: str, method: str, path: str, query: str, digest: str) -> Request:
+        """The next request, signed. A repetition is a new one: sign it again. Any thread may call.
+
+        Raises `Refused` (`trust.head`) for a path or query that must be percent-encoded first.
+        """
+        _check_line(method, path, query)
+        seq = next(self._next)
+        bare = Request(method, path, query, self.key.peer_id, to, self.charter.job, self.boot, seq, digest)
+        return replace(bare, signature=self.key.sign(bare.lines(self.charter)))
+
+    def answer(self, request: Request, status: int, digest: str) -> Answer:
+        """The answer to a request, signed; to a refused one as well."""
+        bare = Answer(status, self.key.peer_id, digest)
+        return replace(bare, signature=self.key.sign(bare.lines(request, self.charter)))
+
+
+def sha256(body: bytes) -> str:
+    """The digest of a body that is in memory."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def read_request(method: str, path: str, query: str, headers: Headers) -> Request:
+    """The signed part of a request that came, not verified yet. Raises `Refused`: `trust.head`."""
+    _check_line(method, path, query)
+    found = _fields(headers, _FIELDS)
+    boot, seq = int(found["boot"]), int(found["seq"])
+    if max(boot, seq) > NUMBER_MAX:
+        raise refusal("trust.head", f"Shoal-Boot and Shoal-Seq are at most {NUMBER_MAX}")
+    return Request(
+        method, path, query, found["from"], found["to"], found["job"], boot, seq, found["digest"], found["signature"]
+    )
+
+
+def read_answer(status: int, headers: Headers) -> Answer:
+    """The signed part of an answer that came, not verified yet. Raises `Refused`: `trust.head`."""
+    found = _fields(headers, _ANSWER_FIELDS)
+    return Answer(status, found["from"], found["digest"], found["signature"])
+
+
+def check_request(request: Request, pub: str, charter: Charter) -> None:
+    """Raise `NotAllowed` (`trust.signature`) unless the owner of that public key has signed this request."""
+    if not verifies(pub, request.signature, request.lines(charter)):
+        raise refusal("trust.signature", f"{request.sender} has not signed this request")
+
+
+def check_answer(answer: Answer, request: Request, pub: str, charter: Charter) -> None:
+    """Raise `NotAllowed` (`trust.signature`) unless the owner of that public key gave this answer to that request."""
+    if not verifies(pub, answer.signature, answer.lines(request, charter)):
+        raise refusal("trust.signature", f"{answer.sender} has not given this answer to this request")
+
+
+def check_digest(signed: str, found: str) -> None:
+    """Raise `Refused` (`trust.digest`) unless the body that came is the signed one."""
+    if found != signed:
+        raise refusal("trust.digest", f"a body of SHA-256 {found[:16]}…; {signed[:16]}… was signed")
+
+
+def _check_line(method: str, path: str, query: str) -> None:
+    for name, value in (("method", method), ("path", path), ("query", query)):
+        if len(value) > LINE_MAX or not _LINE[name].fullmatch(value):
+            raise refusal("trust.head", f"{value[:40]!r} is no {name} as it stands on a request line")
+
+
+def _fields(headers: Headers, wanted: dict[str, re.Pattern[str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for header, value in headers:
+        name = header.lower().removeprefix(PREFIX)
+        if not header.lower().startswith(PREFIX) or name not in wanted:
+            continue
+        if name in found:
+            raise refusal("trust.head", f"Shoal-{name.title()} stands twice")
+        if not wanted[name].fullmatch(value):
+            raise refusal("trust.head", f"Shoal-{name.title()}: {value[:40]!r} is malformed")
+        found[name] = value
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise refusal("trust.head", f"Shoal-{missing[0].title()} is missing")
+    return found

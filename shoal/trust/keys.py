@@ -1,0 +1,175 @@
+"""An Ed25519 key per node, made once and kept in a file for its owner's eyes alone.
+
+    public key   ed25519:<64 hexadecimal digits>
+    peer id      the first 20 letters of base32(SHA-256 of the 32 bytes), lower case: 100 bits
+    signature    128 hexadecimal digits
+
+Hexadecimal, because it has one spelling; base64 lets bits of the last letter vary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+from base64 import b32encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from shoal.trust.codes import refusal
+
+PUBLIC = r"ed25519:[0-9a-f]{64}"
+PEER_ID = r"[a-z2-7]{20}"
+SIGNATURE = r"[0-9a-f]{128}"
+BOOT_MAX = 2**63 - 1
+FILE_BYTES_MAX = 4096
+OTHERS = 0o077
+
+
+class Key:
+    """A private key and what follows from it."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.pub = "ed25519:" + private.public_key().public_bytes_raw().hex()
+        self.peer_id = peer_id_of(self.pub)
+
+    @classmethod
+    def make(cls) -> Key:
+        """A new one, from the operating system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    def sign(self, message: bytes) -> str:
+        """This key's one signature of the message."""
+        return self._private.sign(message).hex()
+
+    def pem(self) -> bytes:
+        """The private key as a file holds it (PKCS #8)."""
+        form = serialization.PrivateFormat.PKCS8
+        return self._private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+    def __repr__(self) -> str:
+        return f"Key({self.pub!r})"
+
+
+def peer_id_of(pub: str) -> str:
+    """Who speaks with this public key."""
+    return b32encode(hashlib.sha256(_raw(pub)).digest()).decode().lower()[:20]
+
+
+def verifies(pub: str, signature: str, message: bytes) -> bool:
+    """Whether it is this key's signature of the message. A text that is no signature is not one."""
+    if not re.fullmatch(SIGNATURE, signature):
+        return False
+    try:
+        _loaded(pub).verify(bytes.fromhex(signature), message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _raw(pub: str) -> bytes:
+    assert re.fullmatch(PUBLIC, pub), pub
+    return bytes.fromhex(pub.removeprefix("ed25519:"))
+
+
+@lru_cache(maxsize=4096)
+def _loaded(pub: str) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(_raw(pub))
+
+
+# Files. One process at a time works in a node's folder (its lock is the caller's business).
+
+
+def load_or_make(path: Path) -> Key:
+    """The node's key, made if there is none yet; on disk, durably, before this returns.
+
+    Raises `StorageFailed`: `key.unreadable`, `key.mode` (others may read it), `key.damaged`.
+    """
+    with _storing(path):
+        data = _read(path)
+        if data is None:
+            key = Key.make()
+            _write(path, key.pem())
+            return key
+    return _parsed(path, data)
+
+
+def _parsed(path: Path, data: bytes) -> Key:
+    try:
+        private = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
+        raise refusal("key.damaged", f"{path}: no private key: {str(error)[:100]}") from None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise refusal("key.damaged", f"{path}: a private key, but not of Ed25519")
+    return Key(private)
+
+
+def next_boot(path: Path) -> int:
+    """How often this node has started, this time included: greater than ever before. On disk before this returns.
+
+    Raises `StorageFailed`: `key.unreadable`, `key.mode`, `key.damaged`.
+    """
+    with _storing(path):
+        data = _read(path)
+        if data is not None and not re.fullmatch(rb"[1-9][0-9]{0,17}\n?", data):
+            raise refusal("key.damaged", f"{path}: {data[:20]!r} is no number of starts")
+        boot = int(data or b"0") + 1
+        _write(path, b"%d\n" % boot)
+    return boot
+
+
+@contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise refusal("key.unreadable", f"{path}: {error.strerror or error}") from error
+
+
+def _read(path: Path) -> bytes | None:
+    """A small private file's bytes; None if there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would make us wait
+    except FileNotFoundError:
+        return None
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise refusal("key.damaged", f"{path} is no file")
+        if about.st_mode & OTHERS:
+            raise refusal("key.mode", f"{path} has mode {stat.S_IMODE(about.st_mode):04o}; it must be 0600")
+        data = os.read(descriptor, FILE_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > FILE_BYTES_MAX:
+        raise refusal("key.damaged", f"{path} has more than {FILE_BYTES_MAX} bytes")
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a small file: after a crash at any instant it is whole, the old one or the new one."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # or the new name may not outlive a loss of power
+    finally:
+        os.close(folder)

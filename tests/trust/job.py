@@ -1,0 +1,87 @@
+"""A job with three peers, a newcomer and a stranger, whose keys are always the same."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from shoal.trust.envelope import Request, Signer, read_request, sha256
+from shoal.trust.gatekeeper import Gatekeeper
+from shoal.trust.keys import Key
+from shoal.trust.papers import Charter, JoinCert, Lease, Manifest, ModeRecord, Paper, Peer, Roster, seal
+
+NOW = 1_800_000_000
+DAY = 86_400
+SHA = "0123456789abcdef" * 4
+BODY = b"a model"
+
+
+@cache
+def key(name: str) -> Key:
+    return Key(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
+
+
+CHARTER = Charter("digits", SHA, SHA, key("coordinator").pub, key("operator").pub, {"quorum": "any", "peers": 2})
+
+
+def peer(name: str, node: str = "") -> Peer:
+    mine = key(name)
+    return Peer(node or name, mine.peer_id, mine.pub, (f"http://10.0.0.1:80/{name}",), True, 100)
+
+
+def roster(version: int = 1, names: str = "abc", revoked: str = "") -> Roster:
+    out = tuple(sorted(key(name).peer_id for name in revoked))
+    return Roster("digits", version, tuple(peer(name) for name in names), out)
+
+
+def cert(name: str = "d", node: str = "", not_after: int = NOW + DAY) -> JoinCert:
+    return JoinCert("digits", node or name, key(name).peer_id, key(name).pub, 500, not_after)
+
+
+def mode(term: int = 3, seq: int = 1, **more: Any) -> ModeRecord:
+    found = ModeRecord("digits", term, seq, "gossip", 7, SHA, "the coordinator is silent", "coordinator")
+    return replace(found, **more)
+
+
+def lease(term: int = 3, boot: int = 5, seq: int = 1) -> Lease:
+    return Lease("digits", term, boot, seq, 12, "server", 15)
+
+
+def papers() -> list[Paper]:
+    """One of each type, and a mode record of either signer."""
+    manifest = Manifest("digits", 3, 5, 7, SHA, (SHA, SHA[::-1]), 12)
+    return [CHARTER, cert(), roster(revoked="e"), mode(), mode(signer="operator", why="«ja»"), manifest, lease()]
+
+
+def sealed(paper: Paper, charter: Charter = CHARTER) -> bytes:
+    operators = isinstance(paper, Charter) or (isinstance(paper, ModeRecord) and paper.signer == "operator")
+    return seal(paper, key("operator" if operators else "coordinator"), charter)
+
+
+def gate(name: str = "a", **more: Any) -> Gatekeeper:
+    """A peer's gatekeeper that holds the roster."""
+    found = Gatekeeper(CHARTER, key(name).peer_id)
+    found.take_roster(sealed(roster(**more)))
+    return found
+
+
+def signer(name: str = "b", boot: int = 1, charter: Charter = CHARTER) -> Signer:
+    return Signer(key(name), charter, boot)
+
+
+def ask(said: Signer, to: str = "a", body: bytes = BODY) -> Request:
+    return said.request(key(to).peer_id, "PUT", "/p2p/x/b.1.7", "slot=1&q=%20", sha256(body))
+
+
+def arrived(request: Request) -> Request:
+    """The same request after its way through text."""
+    return read_request(request.method, request.path, request.query, request.headers().items())
+
+
+def come(door: Gatekeeper, request: Request, body: bytes = BODY, wall_s: int = NOW) -> str:
+    """The whole way in."""
+    return door.admit(door.examine(arrived(request), wall_s), sha256(body), wall_s)
