@@ -33,7 +33,7 @@ class Claim:
 
 
 class Gatekeeper:
-    """The door of one peer in one job."""
+    """The door of one peer in one job. One thread at a time."""
 
     def __init__(self, charter: Charter, peer_id: str) -> None:
         self.charter, self.peer_id = charter, peer_id

@@ -89,6 +89,12 @@ def test_of_two_copies_under_way_one_is_refused() -> None:
     assert refused(door, lambda: door.admit(one, sha256(BODY), NOW)) == "trust.replayed"
 
 
+def test_a_repetition_is_refused_before_its_body_is_read() -> None:
+    door, said = gate(), ask(signer())
+    come(door, said)
+    assert refused(door, lambda: door.examine(arrived(said), NOW)) == "trust.replayed"
+
+
 def test_another_body_is_refused_and_the_right_one_still_comes_in() -> None:
     door, said = gate(), ask(signer())
     assert refused(door, lambda: come(door, said, b"a mode1")) == "trust.digest"
@@ -143,6 +149,8 @@ def test_a_certificate_that_ran_out_lets_nobody_in() -> None:
     assert refused(door, lambda: come(door, ask(said), wall_s=end + 1)) == "trust.expired"
     assert door.introduce(sealed(cert(not_after=end)), end + 1) == "d"
     assert come(door, ask(said), wall_s=end + 1) == "d"
+    assert door.introduce(sealed(cert(not_after=NOW + 2 * DAY - 1)), end) == "d"  # an older one takes nothing away
+    assert come(door, ask(said), wall_s=end + DAY) == "d"
 
 
 def test_a_clock_that_is_off_matters_to_newcomers_alone() -> None:
@@ -163,6 +171,7 @@ def test_a_revoked_certificate_lets_nobody_in() -> None:
     late.introduce(sealed(cert()), NOW)
     late.take_roster(sealed(roster(2, revoked="d")))
     assert refused(late, lambda: come(late, ask(signer("d")))) == "trust.revoked"
+    assert [peer.node for peer in late.members()] == ["a", "b", "c"]
 
 
 def test_a_forged_certificate_lets_nobody_in() -> None:

@@ -219,6 +219,15 @@ def test_a_roster_that_contradicts_itself_is_refused_even_if_signed(spoil: Calla
     assert reads(forged(roster(), spoil), Roster) == "trust.paper"
 
 
+def test_a_refusal_says_what_is_wrong() -> None:
+    with pytest.raises(Refused, match=r"roster: peers\.0\.more: Unexpected"):
+        unseal(forged(roster(), lambda values: values["peers"][0].update(more=1)), Roster, CHARTER)
+    with pytest.raises(Refused, match=r"roster: version: Input should be a valid integer"):
+        unseal(forged(roster(), lambda values: values.update(version="1")), Roster, CHARTER)
+    with pytest.raises(Refused, match="a roster was expected, not a lease"):
+        unseal(sealed(lease()), Roster, CHARTER)
+
+
 def test_what_no_reader_would_take_is_not_signed() -> None:
     wrong = [
         replace(roster(), peers=(peer("b"), peer("a"))),

@@ -58,6 +58,7 @@ def test_the_edges() -> None:
     window = Window().after(1, 1).after(1, WIDTH + 1)
     assert verdict(window, 1, 1)[0] == "trust.replayed"  # too late: nobody remembers it any more
     assert verdict(window, 1, 2)[0] == "taken"
+    assert verdict(Window().after(1, 1).after(1, WIDTH), 1, 1)[0] == "trust.replayed"  # and here it is remembered
     assert window.after(1, 2**63 - 1) == Window(1, 2**63 - 1, 1)
     assert window.after(2, 1) == Window(2, 1, 1)
 
