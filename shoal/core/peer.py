@@ -23,11 +23,11 @@ the hub has not acknowledged is taken into the model; and the model is given up 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.failover import Base, Failover
 from shoal.core.filter import Filters, unpack
 from shoal.core.gossip import Gossip, Halt, Live, PeerEffect, PeerEvent
 from shoal.core.machine import (
@@ -92,36 +92,6 @@ ASK_S = 2.0
 Event = Message | HubMessage | PeerEvent | Progress | Rejected
 
 State = Literal["coordinated", "suspect", "away", "handover"]
-
-
-@dataclass(frozen=True)
-class Failover:
-    """When a node stops waiting for its hub, and when it believes that it is back. All times in seconds."""
-
-    ttl_s: float = 15.0
-    """Silence after which the hub is suspected."""
-    grace_s: float = 15.0
-    """How long it is suspected before anybody goes away."""
-    votes: Literal["any", "majority"] | int = "any"
-    """How many nodes, this one among them, must miss the hub: any two, more than half of all, or so many."""
-    dwell_s: float = 60.0
-    """How long a node stays away at least, and how long the hub must have been answering before it is trusted."""
-    settle_s: float = 20.0
-    """How long exchanges that are open at a handover are waited for."""
-
-    def needed(self, population: int) -> int:
-        """How many votes that is among so many nodes."""
-        if isinstance(self.votes, int):
-            return self.votes
-        return 2 if self.votes == "any" else population // 2 + 1
-
-
-@dataclass(frozen=True)
-class Base:
-    """The newest version that this node holds; -1: none."""
-
-    version: int = -1
-    model: Ref | None = None
 
 
 class Peer:

@@ -8,10 +8,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from shoal.core.failover import Failover
 from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
 from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version
 from shoal.core.message import Message, OrderId, Ref, Switch
-from shoal.core.peer import Failover, Peer
+from shoal.core.peer import Peer
 from shoal.core.peer_message import PeerMessage, Relayed
 from shoal.core.tree import Slots
 from shoal.mixing.pairwise import Pairwise

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.failover import Failover
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Save, Send, Version
 from shoal.core.message import Ack, Order, Ref, Report
-from shoal.core.peer import Failover
 from shoal.filters.quantize import Quantize
 from shoal.schedules.rounds import Rounds
 from shoal.sim.bodies import MemoryBodies

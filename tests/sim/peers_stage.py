@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.core.algorithm import Algorithm
+from shoal.core.failover import Failover
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Note, Save, Version
-from shoal.core.peer import Failover
 from shoal.schedules.rounds import Rounds
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.core.peer import Failover
+from shoal.core.failover import Failover
 from shoal.sim.faults import Cut
 from shoal.sim.mesh import Split
 from shoal.sim.switching import draw, run_seed

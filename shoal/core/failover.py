@@ -1,0 +1,45 @@
+"""When a node stops waiting for its hub, and from where it carries on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.core.errors import InvalidJob
+from shoal.core.message import Ref
+
+
+@dataclass(frozen=True)
+class Failover:
+    """When a node stops waiting for its hub, and when it believes that it is back. All times in seconds."""
+
+    ttl_s: float = 15.0
+    """Silence after which the hub is suspected."""
+    grace_s: float = 15.0
+    """How long it is suspected before anybody goes away."""
+    votes: Literal["any", "majority"] | int = "any"
+    """How many nodes, this one among them, must miss the hub: any two, more than half of all, or so many."""
+    dwell_s: float = 60.0
+    """How long a node stays away at least, and how long the hub must have been answering before it is trusted."""
+    settle_s: float = 20.0
+    """How long exchanges that are open at a handover are waited for."""
+
+    def __post_init__(self) -> None:
+        if not min(self.ttl_s, self.grace_s, self.settle_s) > 0 or not self.dwell_s >= 0:
+            raise InvalidJob("failover: ttl_s, grace_s and settle_s must be above 0, dwell_s not negative")
+        if isinstance(self.votes, int) and self.votes < 1:
+            raise InvalidJob(f"failover: votes is {self.votes}, but a node has at least its own")
+
+    def needed(self, population: int) -> int:
+        """How many votes that is among so many nodes."""
+        if isinstance(self.votes, int):
+            return self.votes
+        return 2 if self.votes == "any" else population // 2 + 1
+
+
+@dataclass(frozen=True)
+class Base:
+    """The newest version that this node holds; -1: none."""
+
+    version: int = -1
+    model: Ref | None = None
