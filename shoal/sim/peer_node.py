@@ -13,7 +13,7 @@ from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
 from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version
 from shoal.core.message import Message, OrderId, Ref, Switch
 from shoal.core.peer import Peer
-from shoal.core.peer_message import PeerMessage, Relayed
+from shoal.core.peer_message import PeerMessage, Relayed, Swap, Swapped
 from shoal.core.tree import Slots
 from shoal.mixing.pairwise import Pairwise
 from shoal.sim.bodies import MemoryBodies
@@ -145,6 +145,7 @@ class PeerWorld(World):
         self, setup: Setup, commons: Commons, perform: Perform, pace: Pace, *, weather: Weather, **named: Any
     ) -> None:
         self._commons, self._perform = commons, perform
+        self.models_sent = 0
         self.mesh = Mesh(named["clock"], weather, Random(f"mesh/{setup.seed}"))
         super().__init__(setup, perform, pace, **named)
 
@@ -172,6 +173,7 @@ class PeerWorld(World):
 
     def _tell(self, source: str, target: str, message: PeerMessage) -> None:
         node = self.peer(target)
+        self.models_sent += isinstance(message, Swap | Swapped)
         if node.up:
             self.mesh.send(source, target, message, partial(node.hear, node.process))
 

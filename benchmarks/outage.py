@@ -1,0 +1,172 @@
+"""Accuracy through an outage: the coordinator is dead for half of the job, and the peers carry on, or do not.
+
+    python benchmarks/outage.py --data FOLDER
+
+MNIST, 8,000 images to train on and 2,000 to test, Dirichlet(0.3) over the nodes, a small MLP (25,450 weights), five
+local steps of 16 a round. Rounds 0 to 20 with the coordinator, dead until 60, back until 80. Hub, nodes and the switch
+are the product's, on a simulated clock; a round takes 10 s, and the switch its 30 s and more, as with the defaults.
+Beside it: never interrupted; waiting; and every node training alone until the models are averaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import torch
+from torch import nn
+
+from shoal.algorithms.fedavg import FedAvg
+from shoal.core.algorithm import Task, tree_slot
+from shoal.core.failover import Failover
+from shoal.core.hub import Plan
+from shoal.core.learner import Budget
+from shoal.core.message import Order, Ref
+from shoal.core.tree import Slots, Tree
+from shoal.learn import data, mnist
+from shoal.learn.partition import dirichlet
+from shoal.learn.torch_learner import TorchLearner
+from shoal.mixing.pairwise import Pairwise
+from shoal.schedules.rounds import Rounds
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.clock import Clock
+from shoal.sim.faults import Faults
+from shoal.sim.mesh import Mesh, Weather
+from shoal.sim.peer_node import Commons, PeerWorld
+from shoal.sim.watch import Watch
+from shoal.sim.work import Begun
+from shoal.sim.world import Setup
+
+ROUND_S = 10.0
+DIES, BACK, ENDS = 20, 60, 80
+TRAIN, TEST = 8000, 2000
+
+
+@dataclass(frozen=True)
+class FiveSteps(FedAvg):
+    """Federated averaging with five local steps of sixteen examples."""
+
+    def budget(self, task: Task) -> Budget:
+        """Five steps, whatever the node's number of examples."""
+        return Budget(steps=5, batch_size=16, lr=self.lr, seed=task.seed)
+
+
+class Silent(Mesh):
+    """Nobody hears anybody: every node is alone."""
+
+    def send(self, source: str, target: str, message: object, deliver: Callable[..., None]) -> None:  # type: ignore[override]
+        """Let through what concerns the hub, so that all go away together; no model."""
+        if type(message).__name__ in ("Suspect", "Bulletin", "Declare"):
+            super().send(source, target, message, deliver)
+
+
+class Job:
+    """The job, its nodes, and a judge with the test images."""
+
+    def __init__(self, nodes: int, seed: int, folder: str, outage: str) -> None:
+        images = data.load("mnist", Path(folder) if folder else None)
+        order = np.random.default_rng(seed).permutation(len(images.train_y))[:TRAIN]
+        parts = dirichlet(images.train_y[order], nodes, 0.3, seed)
+        names = tuple(f"n{number:02d}" for number in range(nodes))
+        pixels, classes = mnist.pixels, mnist.classes
+        learners = {
+            name: TorchLearner(
+                model, (pixels(images.train_x[order[part]], "mnist"), classes(images.train_y[order[part]])), None
+            )
+            for name, part in zip(names, parts, strict=True)
+        }
+        self.weights = {name: float(len(part)) for name, part in zip(names, parts, strict=True)}
+        test = pixels(images.test_x[:TEST], "mnist"), classes(images.test_y[:TEST])
+        self.judge = TorchLearner(model, test, test)
+        self.bodies, clock = MemoryBodies(), Clock()
+        algorithm = FiveSteps(lr=0.1)
+        setup = Setup(Plan(ENDS, seed=seed), algorithm, Rounds(deadline_s=3600.0), names, Faults(), seed=seed)
+        away = Failover(dwell_s=30.0) if outage in ("gossip", "alone") else Failover(ttl_s=1e9)
+
+        def perform(node: str, order: Order, memory: Ref | None) -> Begun:
+            return Begun(algorithm, learners[node], self.bodies, order, memory)
+
+        self.world = PeerWorld(
+            setup,
+            Commons(away, lambda: Pairwise().mixer(), self.weights),
+            perform,
+            lambda _node, _order: ROUND_S,
+            weather=Weather(),
+            clock=clock,
+            bodies=self.bodies,
+            watch=Watch(),
+        )
+        if outage == "alone":
+            self.world.mesh = Silent(clock, Weather(), self.world.mesh._rng)  # noqa: SLF001
+        if outage != "none":
+            clock.at(DIES * ROUND_S, self.world.coordinator.kill, (BACK - DIES) * ROUND_S)
+        self.world.start()
+        self.world.look()
+
+    def accuracy(self, tree: Tree) -> float:
+        """On the test images."""
+        self.judge.load(tree)
+        return self.judge.evaluate()["eval/accuracy"]
+
+    def at(self, round: int) -> tuple[float, float, float]:
+        """(mean, least) accuracy of the peers' own models, and that of their weighted mean; the hub's where none is away."""
+        self.world.run(round * ROUND_S)
+        peers = {name: self.world.peer(name).peer.gossip for name in self.world.nodes}
+        away = {name: gossip.me.model for name, gossip in peers.items() if gossip is not None}
+        if not away:
+            whole = self.accuracy(tree_slot(self.world.coordinator.hub.slots, "model"))
+            return whole, whole, whole
+        own = [self.accuracy(tree) for tree in away.values()]
+        return mean(own), min(own), self.accuracy(weighted(away, self.weights))
+
+    def sent(self) -> float:
+        """Models that a peer has sent to others, on average."""
+        return self.world.models_sent / len(self.weights)
+
+
+def model() -> nn.Module:
+    """784-32-10: 25,450 weights."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def weighted(trees: dict[str, Tree], weights: dict[str, float]) -> Tree:
+    """The weighted mean."""
+    from shoal.core.sums import Totals
+
+    totals = Totals()
+    for name, tree in trees.items():
+        slots: Slots = {"model": tree}
+        totals.add(slots, weights[name], 1e6)
+    return totals.mean("model")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="", help="folder of the four IDX files (default: the cache)")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--seeds", type=int, default=4)
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    print(
+        f"{'nodes':>5}  {'outage':8}  {'at 20':>6}  {'own at 60: mean, least':>22}  {'merged':>6}  {'at 80':>6}  sent"
+    )
+    for nodes in given.nodes:
+        for outage in ("none", "wait", "alone", "gossip"):
+            rows = []
+            for seed in range(given.seeds):
+                job = Job(nodes, seed, given.data, outage)
+                before, during, after = job.at(DIES)[2], job.at(BACK), job.at(ENDS)[2]
+                rows.append((before, *during, after, job.sent()))
+            a, b, c, d, e, f = (mean(column) for column in zip(*rows, strict=True))
+            print(f"{nodes:5}  {outage:8}  {a:6.3f}  {b:14.3f}, {c:.3f}  {d:6.3f}  {e:6.3f}  {f:4.1f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
