@@ -1,7 +1,7 @@
-"""Algorithms, schedules and filters by name: ours, and those that other distributions bring along.
+"""Algorithms, schedules, filters and ways of mixing by name: ours, and those that other distributions bring along.
 
-A distribution adds one with an entry point in the group `shoal.algorithms`, `shoal.schedules`
-or `shoal.filters`:
+A distribution adds one with an entry point in the group `shoal.algorithms`, `shoal.schedules`, `shoal.filters` or
+`shoal.mixing`:
 
     [project.entry-points."shoal.algorithms"]
     mine = "my_package.mine:Mine"
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
 from shoal.core.filter import Filter
+from shoal.core.gossip import Mixing
 from shoal.core.schedule import Schedule
 
 T = TypeVar("T")
@@ -37,6 +38,12 @@ _SCHEDULES = {
     "variance": "shoal.schedules.variance:Variance",
 }
 _FILTERS = {"quantize": "shoal.filters.quantize:Quantize"}
+_MIXINGS = {
+    "all_reduce": "shoal.mixing.all_reduce:AllReduce",
+    "neighbours": "shoal.mixing.neighbours:Neighbours",
+    "pairwise": "shoal.mixing.pairwise:Pairwise",
+    "push_sum": "shoal.mixing.push_sum:PushSum",
+}
 
 
 @cache
@@ -57,12 +64,21 @@ def filters() -> dict[str, type[Filter]]:
     return _load(_FILTERS, "shoal.filters", Filter)
 
 
+@cache
+def mixings() -> dict[str, type[Mixing]]:
+    """All ways of mixing by name. Raises `InvalidJob` for an entry point that is none."""
+    return _load(_MIXINGS, "shoal.mixing", Mixing)  # type: ignore[type-abstract] # no instance is made of it
+
+
 KINDS: dict[str, Callable[[], Mapping[str, type[Any]]]] = {
     "algorithm": algorithms,
     "schedule": schedules,
     "filter": filters,
 }
 """What a job file may name, by what it is called there."""
+
+PEER_KINDS: dict[str, Callable[[], Mapping[str, type[Any]]]] = {"mixing": mixings}
+"""What peers without a server choose from besides."""
 
 
 def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[T]]:

@@ -1,4 +1,4 @@
-"""`shoal algorithms`: what a job file may name, and the fields of each."""
+"""`shoal algorithms`: what there is to choose from by name, and the fields of each."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 def algorithms(
     name: Annotated[str, typer.Argument(metavar="NAME", help="show only this one", show_default=False)] = "",
 ) -> None:
-    """List the algorithms, schedules and filters that a job file may name, with their fields and defaults."""
+    """List algorithms, schedules, filters and ways of mixing, with their fields and defaults."""
     from shoal.core.errors import ShoalError
-    from shoal.plugins import KINDS, suggestion
+    from shoal.plugins import KINDS, PEER_KINDS, suggestion
 
+    kinds = {**KINDS, **PEER_KINDS}
     found = [
-        describe(what, key, kind) for what, known in KINDS.items() for key, kind in known().items() if name in ("", key)
+        describe(what, key, kind) for what, known in kinds.items() for key, kind in known().items() if name in ("", key)
     ]
     if not found:
-        every = [key for known in KINDS.values() for key in known()]
+        every = [key for known in kinds.values() for key in known()]
         raise ShoalError(
-            f"no algorithm, schedule or filter is called {name!r}", code="usage.name", hint=suggestion(name, every)
+            f"no algorithm, schedule, filter or way of mixing is called {name!r}",
+            code="usage.name",
+            hint=suggestion(name, every),
         )
     shown: list[RenderableType] = []
     for one in found:

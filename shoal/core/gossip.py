@@ -15,11 +15,12 @@ harmless, in every mixer.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidPayload
@@ -142,6 +143,17 @@ class Mixer(Protocol):
     def names(self) -> list[Ref]:
         """The bodies that it still needs."""
         ...
+
+
+class Mixing(ABC):
+    """How peers mix, as a job says it: a frozen dataclass whose fields are its configuration, as in `Algorithm`."""
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+
+    @abstractmethod
+    def mixer(self) -> Mixer:
+        """One peer's side of it, from the beginning."""
 
 
 class Gossip:

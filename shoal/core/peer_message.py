@@ -4,9 +4,9 @@
     exchange     Swap      here is my model                         answer: Swapped (and mine), or Never
                  Resolve   what came of our exchange?               answer: the same
                  Settle    it is done on my side too: forget it
-    rounds of    Offer     my model after a local round
-    neighbours   Push      a share of my mass                       answer: Taken
-                 Part      a piece of a sum that goes round a ring
+    rounds of    Offer     my model after a local round             answer: Taken
+    neighbours   Push      a share of my mass                       answer: Taken, or Never
+                 Part      a piece of a mean that goes round a ring answer: Taken, or Never
     where the    Suspect   I have not heard the hub: have you?      answer: Bulletin
     hub is       Declare   we carry on without it
                  Relay     pass this on to the hub for me           answer: Relayed
@@ -25,7 +25,10 @@ from typing import Literal
 from shoal.core.message import Message, Ref
 
 ExchangeId = tuple[str, int, int]
-"""(initiator, its boot, n): the n-th that this process has begun. Later ones of one initiator compare greater."""
+"""(initiator, its boot, n): the n-th that this process has begun. Later ones of one initiator compare greater.
+
+An Offer is answered as (its sender, its round, 0), a Part as (its sender, its round, its step).
+"""
 
 Seen = dict[str, int]
 """How many local rounds of each peer are in a model, diluted as they may be: its provenance, a version vector."""
@@ -107,12 +110,13 @@ class Settle:
 
 @dataclass(frozen=True)
 class Offer:
-    """My model after local round `round`, for my neighbours of that round."""
+    """My model in round `round` of mixing, for my neighbours of that round, and the examples that it speaks for."""
 
     node: str
     round: int
     body: Ref
     seen: Seen = field(default_factory=dict)
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Taken:
-    """I have added your share; forget it."""
+    """I have it: you need not send it again."""
 
     node: str
     id: ExchangeId
@@ -136,7 +140,10 @@ class Taken:
 
 @dataclass(frozen=True)
 class Part:
-    """Step `step` of the ring all-reduce after round `round`: one piece of the sum, and the weight summed into it."""
+    """Step `step` of the ring all-reduce in round `round` of mixing: one piece of the mean so far, and its weight.
+
+    `ring` names those who take part: only who means the same ones may go on with it.
+    """
 
     node: str
     round: int
@@ -145,6 +152,7 @@ class Part:
     weight: float
     body: Ref
     seen: Seen = field(default_factory=dict)
+    ring: str = ""
 
 
 @dataclass(frozen=True)

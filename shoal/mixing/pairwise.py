@@ -31,7 +31,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 from shoal.core.errors import InvalidJob
-from shoal.core.gossip import Holding
+from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref
 from shoal.core.peer_message import (
@@ -59,7 +59,7 @@ UNSETTLED_MAX = 16
 
 
 @dataclass(frozen=True)
-class Pairwise:
+class Pairwise(Mixing):
     """Each peer exchanges with one random other at a time; the weighted mean of all models never moves by it."""
 
     name: ClassVar[str] = "pairwise"

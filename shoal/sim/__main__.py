@@ -3,6 +3,7 @@
 python -m shoal.sim 1234 --trace        one run, told line by line
 python -m shoal.sim --count 5000        seeds 0 to 4999; the first that breaks ends it, and says how to repeat it
 python -m shoal.sim 70000 --count 1000  from another seed on
+python -m shoal.sim --peers 1234        of the swarm without a server
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
-from shoal.sim.swarm import Broken, draw, run_seed
+from shoal.sim import peer_swarm, swarm
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,26 +23,46 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seed", type=int, nargs="?", default=0, help="the first seed (0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds (1)")
     parser.add_argument("--trace", action="store_true", help="tell everything that happens")
+    parser.add_argument("--peers", action="store_true", help="peers that mix by themselves, without a coordinator")
     given = parser.parse_args(arguments)
     seen: Counter[str] = Counter()
     started = time.process_time()
     try:
         for seed in range(given.seed, given.seed + given.count):
             if given.trace:
-                say(str(draw(seed)))
-            world = run_seed(seed, say if given.trace else None)
-            seen["events"] += len(world.coordinator.journal)
-            seen["coordinator crashes"] += world.coordinator.process - 1
-            seen["node crashes"] += sum(node.process - 1 for node in world.nodes.values())
-            seen["versions"] += world.coordinator.hub.version
-            seen["seconds simulated"] += round(world.clock.now)
-    except Broken as broken:
+                say(str(peer_swarm.draw(seed) if given.peers else swarm.draw(seed)))
+            one_run = of_peers if given.peers else of_nodes
+            seen += one_run(seed, say if given.trace else None)
+    except swarm.Broken as broken:
         say(str(broken))
         return 1
     spent = time.process_time() - started
     told = ", ".join(f"{count} {what}" for what, count in seen.items())
     say(f"{given.count} runs, none broken; {told}; {given.count / max(spent, 1e-9):.0f} runs per CPU-second")
     return 0
+
+
+def of_nodes(seed: int, tell: Callable[[str], None] | None) -> Counter[str]:
+    """Run that seed under a coordinator, and count what happened."""
+    world = swarm.run_seed(seed, tell)
+    return Counter({
+        "events": len(world.coordinator.journal),
+        "coordinator crashes": world.coordinator.process - 1,
+        "node crashes": sum(node.process - 1 for node in world.nodes.values()),
+        "versions": world.coordinator.hub.version,
+        "seconds simulated": round(world.clock.now),
+    })  # fmt: skip
+
+
+def of_peers(seed: int, tell: Callable[[str], None] | None) -> Counter[str]:
+    """Run that seed without one, and count what happened."""
+    flock = peer_swarm.run_seed(seed, tell)
+    return Counter({
+        "messages": flock.mesh.sent,
+        "crashes": sum(peer.disk.boot - 1 for peer in flock.peers.values()),
+        "local rounds": sum(len(peer.learned) for peer in flock.peers.values()),
+        "seconds simulated": round(flock.clock.now),
+    })  # fmt: skip
 
 
 def say(line: str) -> None:

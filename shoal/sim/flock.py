@@ -1,25 +1,17 @@
-"""A job that peers carry on by themselves, on one virtual clock, and the books that must balance all the while.
-
-What is conserved: the sum over all peers of weight times model, as their disks hold it, plus the steps that partners of
-finished exchanges have still to take. Nothing but a local round may change it, and that by exactly what was learned.
-"""
+"""A job that peers carry on by themselves, on one virtual clock, and the books that must balance all the while."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 from random import Random
-from typing import Any
-
-import numpy as np
 
 from shoal.core.algorithm import tree_slot
 from shoal.core.learner import Learner
 from shoal.core.message import Ref
 from shoal.core.peer_message import PeerMessage
-from shoal.core.tree import FLOATS, Array, Tree
-from shoal.mixing.pairwise import Pairwise, PairwiseMixer
 from shoal.sim.bodies import MemoryBodies
+from shoal.sim.books import Books, Unbalanced
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Fate, Faults
 from shoal.sim.mesh import Mesh, Weather
@@ -31,65 +23,6 @@ DRIFT_MAX = 1e-6
 SWEEP_STEPS = 256
 SEE_S = 2.0
 """How often a peer looks who is there."""
-
-
-class Unbalanced(AssertionError):
-    """Something was lost, or counted twice."""
-
-
-def floats(tree: Tree) -> Array:
-    """All floating-point values of a tree, in double precision."""
-    parts = [tree[leaf.name].astype(np.float64).reshape(-1) for leaf in tree.layout.leaves if leaf.dtype in FLOATS]
-    return np.concatenate(parts)
-
-
-class Books:
-    """Follows what every peer's disk holds, and what it should add up to."""
-
-    def __init__(self, weights: Mapping[str, float], start: Tree, bodies: MemoryBodies) -> None:
-        self._weights, self._bodies = weights, bodies
-        self._held = {name: floats(start) for name in weights}
-        self._mixers: dict[str, PairwiseMixer] = {}
-        self.touched = False
-        self.learned = sum(weight * floats(start) for weight in weights.values())
-        self.scale = float(np.abs(self.learned).max())
-
-    def keeps(self, node: str, state: dict[str, Any], learned: bool) -> None:
-        """That peer's disk now holds this."""
-        now = floats(tree_slot(self._bodies.get(Ref(*state["slots"])), "model"))
-        if learned:
-            self.learned = self.learned + self._weights[node] * (now - self._held[node])
-            self.scale = max(self.scale, float(np.abs(self.learned).max()))
-        self._held[node], self.touched = now, True
-        if "doubts" in state["mixer"]:
-            self._mixers[node] = mixer = PairwiseMixer(Pairwise())
-            mixer.restore(state["mixer"])
-
-    def owed(self) -> Array | float:
-        """The steps, times weights, that initiators of exchanges have not taken yet while their partners have."""
-        total: Array | float = 0.0
-        for node, mixer in self._mixers.items():
-            for xid, doubt in mixer.doubts.items():
-                other = self._mixers.get(doubt.partner)
-                answer = other.answers.get(xid) if other is not None else None
-                if answer is not None:
-                    mine, theirs = (
-                        floats(tree_slot(self._bodies.get(ref), "model")) for ref in (doubt.shown, answer.shown)
-                    )
-                    share = answer.share * answer.weight / (doubt.weight + answer.weight)
-                    total = total + self._weights[node] * share * (theirs - mine)
-        return total
-
-    def drift(self) -> float:
-        """How far the books are from balancing, relative to what is in them."""
-        total = sum(self._weights[node] * held for node, held in self._held.items()) + self.owed()
-        return float(np.abs(total - self.learned).max()) / self.scale
-
-    def spread(self) -> float:
-        """The weighted variance of the models around their mean: the squared consensus distance."""
-        whole = sum(self._weights.values())
-        mean = sum(self._weights[node] * held for node, held in self._held.items()) / whole
-        return float(sum(self._weights[node] * np.sum((held - mean) ** 2) for node, held in self._held.items()) / whole)
 
 
 class Flock:
@@ -111,7 +44,7 @@ class Flock:
         rng = Random(shared.seed)
         self.bodies = bodies or MemoryBodies()
         self.mesh = Mesh(self.clock, self.weather, rng)
-        self.books = Books(weights, tree_slot(shared.slots, "model"), self.bodies)
+        self.books = Books(weights, tree_slot(shared.slots, "model"), self.bodies, shared.mixing)
         faults = Faults(until_s=self.weather.until_s)
         self.peers = {
             name: Peer(
@@ -160,7 +93,7 @@ class Flock:
         while self.clock.now < limit_s and self.clock.steps < steps_max and self.clock.step():
             if not self.clock.steps % SWEEP_STEPS:
                 self._sweep()
-            if self.books.touched:
+            if self.books.touched and self.books.conserving:
                 self._check()
             if self.over():
                 return True

@@ -69,8 +69,9 @@ def test_config_says_what_is_wrong(shoal: Shoal, place: Path) -> None:
 # Algorithms
 def test_algorithms_with_their_fields(shoal: Shoal) -> None:
     found = {one["name"]: one for one in envelope(shoal("algorithms", "--json"))["data"]["plugins"]}
-    assert {"fedavg", "fedsgd", "rounds", "drift", "quantize"} <= found.keys()
-    assert [found[name]["kind"] for name in ("fedavg", "drift", "quantize")] == ["algorithm", "schedule", "filter"]
+    assert {"fedavg", "fedsgd", "rounds", "drift", "quantize", "pairwise"} <= found.keys()
+    kinds = [found[name]["kind"] for name in ("fedavg", "drift", "quantize", "pairwise")]
+    assert kinds == ["algorithm", "schedule", "filter", "mixing"]
     fields = {field["name"]: field for field in found["fedavg"]["fields"]}
     assert fields["lr"] == {"name": "lr", "type": "float", "default": 0.1, "about": "The local learning rate."}
     for one in found.values():

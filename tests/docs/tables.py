@@ -12,20 +12,21 @@ import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from pydantic import BaseModel
 
 from coordinator.openapi import document
 from coordinator.settings import Settings
-from shoal.plugins import algorithms, filters, schedules
+from shoal.plugins import algorithms, filters, mixings, schedules
 from shoal.presets import PRESETS
 from shoal.spec import HeldOut, JobSpec, Limits
 from shoal.trust.codes import REASONS
 from shoal.trust.papers import KINDS, SIGNED_BY, Peer
 
 ROOT = Path(__file__).parents[2]
-MARKED = re.compile(r"(<!-- table ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- table ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def described(kind: type[Any]) -> dict[str, str]:
@@ -33,7 +34,7 @@ def described(kind: type[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("shoal"):
-            body = ast.parse(inspect.cleandoc(inspect.getsource(base))).body[0]
+            body = ast.parse(dedent(inspect.getsource(base))).body[0]
             assert isinstance(body, ast.ClassDef)
             for line, below in zip(body.body, body.body[1:], strict=False):
                 if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
@@ -47,7 +48,7 @@ def described(kind: type[Any]) -> dict[str, str]:
 
 
 def of_dataclass(kind: type[Any]) -> str:
-    """Field, type, default and meaning of an algorithm's, schedule's or filter's configuration."""
+    """Field, type, default and meaning of what an algorithm, schedule, filter or way of mixing is configured with."""
     texts = described(kind)
     rows = ["| field | type | default | |", "|---|---|---|---|"]
     for field in fields(kind):
@@ -110,7 +111,7 @@ def of_reasons() -> str:
 def tables() -> dict[str, Callable[[], str]]:
     """Every table by name."""
     found: dict[str, Callable[[], str]] = {}
-    for kind in (*algorithms().values(), *schedules().values(), *filters().values()):
+    for kind in (*algorithms().values(), *schedules().values(), *filters().values(), *mixings().values()):
         name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.plugins import KINDS, algorithms, filters, schedules
+from shoal.plugins import KINDS, algorithms, filters, mixings, schedules
 from shoal.spec import job_schema, load_job, parse_job
 from tests.docs.tables import ROOT, documents, of_dataclass, renewed
 
@@ -40,6 +40,13 @@ def test_every_algorithm_schedule_and_filter_has_its_table() -> None:
     kinds = (*algorithms().values(), *schedules().values(), *filters().values())
     missing = [kind.name for kind in kinds if of_dataclass(kind) not in text]
     assert not missing
+
+
+def test_every_way_of_mixing_has_its_section_and_table() -> None:
+    text = (ROOT / "docs/gossip.md").read_text()
+    for kind in mixings().values():
+        assert f"## {kind.name}" in text
+        assert of_dataclass(kind) in text
 
 
 def test_the_schema_knows_every_field_that_the_tables_name() -> None:

@@ -112,6 +112,8 @@ KEPT = {
     "shoal/algorithms/fedprox.py": "from shoal.core import tree\n",
     "shoal/schedules/__init__.py": "",
     "shoal/filters/__init__.py": "",
+    "shoal/mixing/__init__.py": "",
+    "shoal/mixing/pairwise.py": "from shoal.core import tree\n",
     "shoal/strict_json.py": "import json\n",
     "shoal/wire.py": "from shoal import strict_json\nfrom shoal.core import tree\n",
     **{
@@ -153,6 +155,8 @@ def test_a_tree_that_keeps_the_contracts_passes(tree: Path) -> None:
         ("coordinator/bad.py", "import edge_client\n", "imports only go down"),
         ("coordinator/bad.py", "import shoal.cli\n", "imports only go down"),
         ("shoal/algorithms/fedprox.py", "from shoal.algorithms import fedavg\n", "blind to their siblings"),
+        ("shoal/mixing/bad.py", "from shoal.mixing import pairwise\n", "blind to their siblings"),
+        ("shoal/core/bad.py", "from shoal.mixing import pairwise\n", "imports only go down"),
         ("shoal/schedules/bad.py", "from shoal.algorithms import fedavg\n", "imports only go down"),
         ("shoal/simulation.py", "import fastapi\n", "the coordinator alone"),
         ("edge_client/bad.py", "import sqlalchemy.orm\n", "the coordinator alone"),

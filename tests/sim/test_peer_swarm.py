@@ -1,0 +1,213 @@
+"""Hundreds of runs without a server, with everything going wrong; and bugs that they must find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from shoal.core.repeat import Repeats
+from shoal.mixing.all_reduce import AllReduceMixer
+from shoal.mixing.neighbours import NeighboursMixer
+from shoal.mixing.pairwise import PairwiseMixer
+from shoal.mixing.push_sum import PushSum, PushSumMixer
+from shoal.sim.__main__ import main
+from shoal.sim.peer_swarm import draw, run, run_seed
+from shoal.sim.swarm import Broken
+
+SEEDS = 1200
+CHUNK = 200
+
+Patch = pytest.MonkeyPatch
+
+
+def run_seeds(seeds: range) -> None:
+    for seed in seeds:
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_run_breaks(first: int) -> None:
+    run_seeds(range(first, first + CHUNK))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1_000_000, 1_100_000, 5_000))
+def test_no_run_of_very_many_breaks(first: int) -> None:
+    run_seeds(range(first, first + 5_000))
+
+
+def test_the_swarm_is_varied() -> None:
+    drawn = [draw(seed) for seed in range(SEEDS)]
+    kinds = Counter(scenario.mixing.name for scenario in drawn)
+    assert kinds.keys() == {"pairwise", "neighbours", "push_sum", "all_reduce"}
+    assert kinds["push_sum"] >= 250
+    assert min(kinds.values()) > SEEDS / 5
+    assert {len(scenario.weights) for scenario in drawn} == set(range(2, 9))
+    graphs = {getattr(scenario.mixing, "graph", "") for scenario in drawn}
+    assert graphs == {"", "ring", "torus", "regular", "complete", "exponential"}
+    for share in (
+        [scenario.weather.loss > 0 for scenario in drawn],
+        [scenario.weather.duplicate > 0 for scenario in drawn],
+        [scenario.weather.delay_s > 0 for scenario in drawn],
+        [scenario.weather.slow > 0 for scenario in drawn],
+        [bool(scenario.weather.splits) for scenario in drawn],
+        [scenario.crashes > 0 for scenario in drawn],
+    ):
+        assert sum(share) > SEEDS / 5
+
+
+def test_processes_really_die_and_models_really_mix() -> None:
+    flocks = [run_seed(seed) for seed in range(60)]
+    assert sum(peer.disk.boot - 1 for flock in flocks for peer in flock.peers.values()) > 50
+    mixed = [
+        sum(len(peer.gossip.me.seen) > 1 for peer in flock.peers.values() if peer.gossip is not None)
+        for flock in flocks
+    ]
+    assert sum(count > 0 for count in mixed) > 50
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    for seed in range(12):
+        run_seed(seed, first.append)
+        run_seed(seed, second.append)
+    assert first == second
+    assert len(first) > 1000
+
+
+def test_a_broken_run_says_how_to_repeat_it(monkeypatch: Patch, capsys) -> None:
+    MUTANTS["a push is added again"](monkeypatch)
+    assert main(["--peers", "0", "--count", "300"]) == 1
+    told = capsys.readouterr().out
+    command = told.strip().splitlines()[-1].removeprefix("repeat it: ")
+    assert command.startswith("python -m shoal.sim --peers ")
+    assert main(command.split()[3:]) == 1
+    traced = capsys.readouterr().out
+    assert told.splitlines()[0] in traced
+    assert len(traced.splitlines()) > 10
+
+
+def test_good_runs_are_counted(capsys) -> None:
+    assert main(["--peers", "7", "--count", "3"]) == 0
+    assert capsys.readouterr().out.startswith("3 runs, none broken; ")
+
+
+# Bugs that somebody could have written
+
+
+def added_again(patch: Patch) -> None:
+    """The last id from each sender is not remembered."""
+    pushed = PushSumMixer._pushed
+
+    def forgetful(self, push, me):
+        self.last.pop(push.node, None)
+        return pushed(self, push, me)
+
+    patch.setattr(PushSumMixer, "_pushed", forgetful)
+
+
+def forgotten_by_the_next_process(patch: Patch) -> None:
+    state = PushSumMixer.state
+    patch.setattr(PushSumMixer, "state", lambda self: {**state(self), "last": {}})
+
+
+def not_sent_again(patch: Patch) -> None:
+    """What was pushed is not kept."""
+    told = PushSumMixer._told
+
+    def careless(self, xid):
+        tell = told(self, xid)
+        self._unheard.drop(xid)
+        del self.pending[xid]
+        return tell
+
+    patch.setattr(PushSumMixer, "_told", careless)
+
+
+def taken_back_though_it_may_have_arrived(patch: Patch) -> None:
+    """A push that is not answered soon is given up."""
+    ring = PushSumMixer.ring
+
+    def impatient(self, me, now):
+        for xid in self._unheard.take_due(now):
+            one = self.pending.pop(xid)
+            self._unheard.drop(xid)
+            self._add(one.mass, me.opened(one.shown), me)
+        return ring(self, me, now)
+
+    patch.setattr(PushSumMixer, "ring", impatient)
+
+
+def pushed_under_an_old_id(patch: Patch) -> None:
+    """Ids do not tell one process from the next."""
+    push = PushSumMixer._push
+
+    def timeless(self, me, now):
+        return push(self, replace(me, boot=1), now)
+
+    patch.setattr(PushSumMixer, "_push", timeless)
+
+
+def doubts_settled_by_guess(patch: Patch) -> None:
+    """In pairwise exchange, a doubt is dropped with the process."""
+    state = PairwiseMixer.state
+    patch.setattr(PairwiseMixer, "state", lambda self: {**state(self), "doubts": []})
+
+
+def neighbours_waited_for_without_end(patch: Patch) -> None:
+    """As some do: the round ends when all offers are there."""
+    close = NeighboursMixer._close
+
+    def stubborn(self, round_, me, now):
+        if round_.degrees.keys() - round_.heard.keys():
+            self.open = replace(round_, until=now + 10.0)
+            return []
+        return close(self, round_, me, now)
+
+    patch.setattr(NeighboursMixer, "_close", stubborn)
+
+
+def parts_waited_for_without_end(patch: Patch) -> None:
+    patch.setattr(
+        AllReduceMixer, "_give_up", lambda self, why, me: setattr(self.open, "until", self.open.until + 9) or []
+    )
+
+
+def nothing_repeated(patch: Patch) -> None:
+    """What is lost stays lost."""
+    patch.setattr(Repeats, "take_due", lambda self, now: [])
+
+
+MUTANTS: dict[str, Callable[[Patch], None]] = {
+    "a push is added again": added_again,
+    "the next process forgets": forgotten_by_the_next_process,
+    "a push is not kept": not_sent_again,
+    "a push is taken back": taken_back_though_it_may_have_arrived,
+    "an id is used again": pushed_under_an_old_id,
+    "a doubt is dropped": doubts_settled_by_guess,
+    "a neighbour is waited for": neighbours_waited_for_without_end,
+    "a part is waited for": parts_waited_for_without_end,
+    "nothing is repeated": nothing_repeated,
+}
+
+
+@pytest.mark.parametrize("plant", MUTANTS.values(), ids=MUTANTS)
+def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(Broken):
+        run_seeds(range(300))
+
+
+def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
+    """Every third push is refused, and taken back."""
+    monkeypatch.setattr(PushSumMixer, "_fault", lambda self, push, me: "bad luck" if push.id[2] % 3 == 0 else "")
+    flocks = [run(scenario) for scenario in map(draw, range(300)) if isinstance(scenario.mixing, PushSum)]
+    refused = [
+        note for flock in flocks for peer in flock.peers.values() for note in peer.notes if note.kind == "refusal"
+    ]
+    assert len(refused) > 50
