@@ -272,10 +272,9 @@ class AllReduceMixer:
         if part.round <= self.round or not 0 <= part.step < 2 * len(me.live):
             return [taken]
         kept = self.early.get(part.node, {})
-        if any(one.round < part.round for one in kept.values()):
-            kept = {}
-        if all(one.round <= part.round for one in kept.values()):
-            self.early[part.node] = {**kept, part.step: part}
+        newest = max((one.round for one in kept.values()), default=0)
+        if part.round >= newest:
+            self.early[part.node] = {**(kept if part.round == newest else {}), part.step: part}
         one = self.open
         if one is not None and part.node == one.before and one.step < one.count - 1:
             # A round that still lacks our own part cannot have ended there: our predecessor is not coming back to it.
@@ -291,7 +290,7 @@ class AllReduceMixer:
         if part.ring != one.name or part.node != one.before:
             told = Tell(part.node, Never(me.node, xid, "not the same peers are there, as I see it"))
             return [told, *self._give_up(f"{part.node} means other peers", me)]
-        if part.step >= one.step:
+        if one.step <= part.step < one.steps:
             one.came[part.step] = part
         return [Tell(part.node, Taken(me.node, xid))]
 

@@ -145,6 +145,15 @@ def test_parts_may_overtake_each_other_and_come_twice() -> None:
     np.testing.assert_array_equal(one.w, [2.5, 2.0])
 
 
+def test_parts_that_are_not_wanted_are_not_kept() -> None:
+    one = pair()
+    one.turn(0.0)
+    for step in (0, 0, 2, 99, -1):
+        one.hear(part(one, step, 4.0), 0.1)
+    assert one.mixer.open is not None
+    assert not one.mixer.open.came
+
+
 def test_early_parts_are_kept() -> None:
     one = pair()
     assert kinds(one.hear(part(one, 0, 4.0))) == [Taken]
@@ -156,7 +165,7 @@ def test_early_parts_are_kept() -> None:
 
 def test_of_early_parts_only_those_of_the_newest_round_are_kept() -> None:
     one = pair()
-    for round_, step in ((3, 0), (5, 0), (4, 0), (5, 1), (5, 2), (5, 99), (5, -1)):
+    for round_, step in ((3, 1), (5, 0), (4, 0), (5, 1), (5, 2), (5, 99), (5, -1)):
         one.hear(part(one, step, 4.0, round_))
     assert [(kept.round, kept.step) for kept in one.mixer.early["b"].values()] == [(5, 0), (5, 1)]
 
