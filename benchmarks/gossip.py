@@ -1,0 +1,162 @@
+"""How fast peers without a server agree, what it costs them, and on what.
+
+    python benchmarks/gossip.py consensus
+
+`consensus`: peers with random models and log-normal weights mix, and do not train. A round is a second, in which each
+peer has one turn. Printed, as medians over seeds: rounds and models sent per peer until the weighted variance of the
+models is 1e-4 of what it was, and the bias: the distance of the final mean from the mean that the method is meant to
+reach, in units of the root of the first variance. The mixers are the product's own, on a simulated network; models are
+vectors of 32 numbers. 10 % loss: of all messages, answers included. 30 % churn: in each round each peer is away with
+that chance, and the others know it; what it holds stays. Waiting is scaled to the round: 0.5 s for the other peers of
+a round, 0.2 s for a partner, 0.1 s until something is sent again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import numpy as np
+
+from shoal.core.gossip import Mixing
+from shoal.core.tree import Tree
+from shoal.mixing.all_reduce import AllReduce
+from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.pairwise import Pairwise
+from shoal.mixing.push_sum import PushSum
+from shoal.sim.mesh import Weather
+from shoal.sim.still import Still
+
+VALUES = 32
+REACHED = 1e-4
+WAIT = {"patience_s": 0.5, "repeat_s": 0.1}
+METHODS: dict[str, Mixing] = {
+    "pairwise": Pairwise(patience_s=0.2, slot_s=0.5),
+    "ring + MH": Neighbours("ring", **WAIT),
+    "4-regular + MH": Neighbours("regular", **WAIT),
+    "4-regular + MH, by examples": Neighbours("regular", target="examples", **WAIT),
+    "one-peer exponential": Neighbours("exponential", **WAIT),
+    "push-sum": PushSum(repeat_s=0.1),
+    "all-reduce": AllReduce(**WAIT),
+}
+CONDITIONS = {"clean": (0.0, 0.0), "10 % loss": (0.1, 0.0), "30 % churn": (0.0, 0.3), "both": (0.1, 0.3)}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of the table. `rounds` is None when agreement was not reached."""
+
+    method: str
+    condition: str
+    peers: int
+    rounds: float | None
+    models: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one cell."""
+
+    method: str
+    condition: str
+    peers: int
+    seed: int
+    most: int
+
+    def __call__(self) -> tuple[bool, int, float, float]:
+        """(agreed, rounds, models sent per peer, bias)."""
+        mixing, (loss, churn) = METHODS[self.method], CONDITIONS[self.condition]
+        rng, chance = np.random.default_rng(self.seed), Random(f"away/{self.seed}")
+        names = [f"n{number:03}" for number in range(self.peers)]
+        models = {name: Tree.of({"w": rng.normal(size=VALUES)}) for name in names}
+        weights = {name: float(np.exp(rng.normal())) for name in names}
+
+        def away(_: int) -> Iterable[str]:
+            return [name for name in names if chance.random() < churn]
+
+        flock = Still(mixing, models, weights, weather=Weather(loss=loss), away=away, seed=self.seed)
+        even = isinstance(mixing, Neighbours) and mixing.target == "uniform"
+        target = dict.fromkeys(names, 1.0) if even else weights
+        mean, first = flock.mean(target), flock.variance()
+        while flock.variance() > REACHED * first and flock.rounds < self.most:
+            flock.round()
+        bias = float(np.linalg.norm(flock.mean(target) - mean) / np.sqrt(first))
+        return flock.variance() <= REACHED * first, flock.rounds, flock.models_sent, bias
+
+
+def performed(run: Run) -> tuple[Run, tuple[bool, int, float, float]]:
+    return run, run()
+
+
+def cells(runs: list[Run], workers: int) -> list[Cell]:
+    """All runs, and the medians of each cell."""
+    found: dict[tuple[str, str, int], list[tuple[bool, int, float, float]]] = {}
+    with ProcessPoolExecutor(workers) as pool:
+        for run, outcome in pool.map(performed, runs):
+            print(run, outcome, file=sys.stderr)
+            found.setdefault((run.method, run.condition, run.peers), []).append(outcome)
+    made = []
+    for (method, condition, peers), outcomes in found.items():
+        agreed = sum(outcome[0] for outcome in outcomes) * 2 > len(outcomes)
+        rounds, models, bias = (median(outcome[at] for outcome in outcomes) for at in (1, 2, 3))
+        made.append(Cell(method, condition, peers, rounds if agreed else None, models, bias))
+    return made
+
+
+def table(made: list[Cell], sizes: list[int], most: int) -> str:
+    """Rounds / models / bias, a row per method."""
+    by_place = {(cell.method, cell.condition, cell.peers): cell for cell in made}
+    shown = [condition for condition in CONDITIONS if any(cell.condition == condition for cell in made)]
+    heads = [f"{condition}, n = {' · '.join(map(str, sizes))}" for condition in shown]
+    rows = ["| method | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for method in dict.fromkeys(cell.method for cell in made):
+        texts = []
+        for condition in shown:
+            three = [by_place[method, condition, peers] for peers in sizes]
+            texts.append(" · ".join(
+                f"> {most} /{cell.models:.0f}" if cell.rounds is None
+                else f"{cell.rounds:.0f}/{cell.models:.{0 if cell.models > 10 else 1}f}/{cell.bias:.3f}"
+                for cell in three
+            ))  # fmt: skip
+        rows.append(f"| {method} | " + " | ".join(texts) + " |")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["consensus"])
+    parser.add_argument("--peers", type=int, nargs="+", default=[8, 32, 128])
+    parser.add_argument("--seeds", type=int, default=8, help="runs per figure; with more than 32 peers: 3 (8)")
+    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="CONDITION")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--rounds", type=int, default=400, help="give up after so many (400)")
+    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers down too")
+    given = parser.parse_args()
+    started = time.monotonic()
+    runs = [
+        Run(method, condition, peers, seed, given.rounds)
+        for method, condition, peers in product(given.methods, given.conditions, given.peers)
+        for seed in range(given.seeds if peers <= 32 else min(3, given.seeds))
+    ]
+    made = cells(runs, given.workers)
+    print("rounds / models sent per peer / bias, to 1e-4 of the initial variance\n")
+    print(table(made, given.peers, given.rounds))
+    print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s")
+    if given.json:
+        given.json.write_text(json.dumps([asdict(cell) for cell in made], indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
