@@ -23,10 +23,10 @@ from shoal.core.message import Ack, Order, Ref, Report
 from shoal.filters.quantize import Quantize
 from shoal.schedules.rounds import Rounds
 from shoal.sim.bodies import MemoryBodies
+from shoal.sim.books import floats
 from shoal.sim.clock import Clock
 from shoal.sim.coordinator import Timing
 from shoal.sim.faults import Cut, Faults
-from shoal.sim.flock import floats
 from shoal.sim.mesh import Split, Weather
 from shoal.sim.peer_node import Commons, PeerWorld
 from shoal.sim.swarm import Broken

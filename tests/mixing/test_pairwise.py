@@ -19,7 +19,7 @@ from shoal.core.plan import Plan
 from shoal.core.tree import Tree
 from shoal.mixing.pairwise import Pairwise
 from shoal.sim.bodies import MemoryBodies
-from shoal.sim.flock import Books
+from shoal.sim.books import Books
 from shoal.sim.toys import toy_tree
 
 START = toy_tree((1.0, 2.0, 3.0), 0)
@@ -307,7 +307,7 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         weights = {"a": 1.0, "b": 10.0, "c": 359.0}
         bodies = MemoryBodies()
-        self.books = Books(weights, START, bodies)
+        self.books = Books(weights, START, bodies, Pairwise().mixer)
         policy = Pairwise(models_per_round=100, burst=100, slot_s=5.0, patience_s=2.0)
         self.peers = {name: One(name, weight, bodies, policy, self.books) for name, weight in weights.items()}
         for peer in self.peers.values():
