@@ -7,8 +7,8 @@ peer has one turn. Printed, as medians over seeds: rounds and models sent per pe
 models is 1e-4 of what it was, and the bias: the distance of the final mean from the mean that the method is meant to
 reach, in units of the root of the first variance. The mixers are the product's own, on a simulated network; models are
 vectors of 32 numbers. 10 % loss: of all messages, answers included. 30 % churn: in each round each peer is away with
-that chance, and the others know it; what it holds stays. Waiting is scaled to the round: 0.5 s for the other peers of
-a round, 0.2 s for a partner, 0.1 s until something is sent again.
+that chance, and the others know it; what it holds stays. Waiting is scaled to the round: 0.5 s for neighbours, 5 s
+for the next part of an all-reduce, 0.2 s for a partner, 0.1 s until something is sent again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ METHODS: dict[str, Mixing] = {
     "4-regular + MH, by examples": Neighbours("regular", target="examples", **WAIT),
     "one-peer exponential": Neighbours("exponential", **WAIT),
     "push-sum": PushSum(repeat_s=0.1),
-    "all-reduce": AllReduce(**WAIT),
+    "all-reduce": AllReduce(patience_s=5.0, repeat_s=0.1),
 }
 CONDITIONS = {"clean": (0.0, 0.0), "10 % loss": (0.1, 0.0), "30 % churn": (0.0, 0.3), "both": (0.1, 0.3)}
 
