@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from statistics import mean
 
 import numpy as np
@@ -27,6 +28,7 @@ from shoal.core.failover import Failover
 from shoal.core.hub import Plan
 from shoal.core.learner import Budget
 from shoal.core.message import Order, Ref
+from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree
 from shoal.learn import data, mnist
 from shoal.learn.partition import dirichlet
@@ -102,7 +104,7 @@ class Job:
             watch=Watch(),
         )
         if outage == "alone":
-            self.world.mesh = Silent(clock, Weather(), self.world.mesh._rng)  # noqa: SLF001
+            self.world.mesh = Silent(clock, Weather(), Random(seed))
         if outage != "none":
             clock.at(DIES * ROUND_S, self.world.coordinator.kill, (BACK - DIES) * ROUND_S)
         self.world.start()
@@ -113,9 +115,9 @@ class Job:
         self.judge.load(tree)
         return self.judge.evaluate()["eval/accuracy"]
 
-    def at(self, round: int) -> tuple[float, float, float]:
-        """(mean, least) accuracy of the peers' own models, and that of their weighted mean; the hub's where none is away."""
-        self.world.run(round * ROUND_S)
+    def at(self, turn: int) -> tuple[float, float, float]:
+        """(mean, least) accuracy of the peers' own models, and of their weighted mean; the hub's where none is away."""
+        self.world.run(turn * ROUND_S)
         peers = {name: self.world.peer(name).peer.gossip for name in self.world.nodes}
         away = {name: gossip.me.model for name, gossip in peers.items() if gossip is not None}
         if not away:
@@ -136,8 +138,6 @@ def model() -> nn.Module:
 
 def weighted(trees: dict[str, Tree], weights: dict[str, float]) -> Tree:
     """The weighted mean."""
-    from shoal.core.sums import Totals
-
     totals = Totals()
     for name, tree in trees.items():
         slots: Slots = {"model": tree}
@@ -153,9 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=4)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print(
-        f"{'nodes':>5}  {'outage':8}  {'at 20':>6}  {'own at 60: mean, least':>22}  {'merged':>6}  {'at 80':>6}  sent"
-    )
+    print("nodes  outage     at 20  own at 60: mean, least  merged   at 80  sent")
     for nodes in given.nodes:
         for outage in ("none", "wait", "alone", "gossip"):
             rows = []

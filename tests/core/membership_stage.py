@@ -1,0 +1,56 @@
+"""A peer's membership on a workbench."""
+
+from collections.abc import Iterable
+from random import Random
+
+from shoal.core.machine import Effect, Note, Tell, Timer
+from shoal.core.membership import Membership
+from shoal.core.pace import Pace
+from shoal.core.peer_message import MembershipMessage, News, Ping, Pong, Rumour
+
+ROSTER = frozenset("abcdef")
+QUIET = Pace(reprobe=0.0)
+
+
+def begun(
+    live: Iterable[str] = "bcde", pace: Pace = QUIET, roster: frozenset[str] = ROSTER, seed: int = 1
+) -> Membership:
+    """Peer `a` at second 0 of its clock, which knows these to live."""
+    peer = Membership("a", rng=Random(seed), pace=pace)
+    peer.admit(roster)
+    peer.start(0.0)
+    for node in live:
+        peer.on(News("f", 0, (Rumour(node, "alive", 0),)), 0.0)
+    peer.on(News("f", 0, (Rumour("f", "left", 0),)), 0.0)
+    return peer
+
+
+def told(effects: Iterable[Effect], *kinds: type[MembershipMessage]) -> list[Tell]:
+    return [e for e in effects if isinstance(e, Tell) and isinstance(e.body, kinds or MembershipMessage)]
+
+
+def notes(effects: Iterable[Effect]) -> list[str]:
+    return [e.text for e in effects if isinstance(e, Note)]
+
+
+def turn(peer: Membership) -> tuple[str, int, float]:
+    """Let the next turn begin: whom it pings, by what number, and when."""
+    pings: list[Tell] = []
+    while not pings:
+        now = peer.alarm
+        pings = told(peer.on(Timer(), now), Ping)
+    assert isinstance(pings[0].body, Ping)
+    return pings[0].to, pings[0].body.seq, now
+
+
+def answer(peer: Membership, node: str, seq: int, now: float, incarnation: int = 0) -> list[Effect]:
+    return peer.on(Pong(node, incarnation, seq, node), now)
+
+
+def silence(peer: Membership) -> str:
+    """Let a turn pass in which nobody answers at all: who is accused then."""
+    target, _, _ = turn(peer)
+    assert peer.state_of(target) == "alive"
+    while peer.state_of(target) == "alive":
+        peer.on(Timer(), peer.alarm)
+    return target
