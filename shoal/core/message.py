@@ -206,7 +206,20 @@ class Switch:
 
 
 Message = (
-    Join | Poll | Knock | Status | Report | Fail | Leave
-    | Order | Amendment | Idle | Ack | Lease | Stop
-    | Pause | Resume | Switch
+    Join
+    | Poll
+    | Knock
+    | Status
+    | Report
+    | Fail
+    | Leave
+    | Order
+    | Amendment
+    | Idle
+    | Ack
+    | Lease
+    | Stop
+    | Pause
+    | Resume
+    | Switch
 )

@@ -51,6 +51,7 @@ from shoal.core.machine import (
 )
 from shoal.core.message import (
     Ack,
+    Amendment,
     Bodies,
     Fail,
     Idle,
@@ -184,7 +185,7 @@ class Peer:
                 return self._done(event, now)
             case Progress() | Leave():
                 return self._from_worker(self.worker.on(event, now), now)
-            case Order() | Idle() | Ack() | Lease() | Stop() | Rejected():
+            case Order() | Amendment() | Idle() | Ack() | Lease() | Stop() | Rejected():
                 return self._hub_says(event, now, direct=True)
             case Relay():
                 return [Send(HUB, event.message)]
@@ -472,7 +473,7 @@ class Peer:
 def _term(message: Message | Rejected) -> int | None:
     """The hub's term as a message shows it; None where it shows none."""
     match message:
-        case Order(id=order) | Idle(after=order):
+        case Order(id=order) | Amendment(order=order) | Idle(after=order):
             return order[0]
         case Lease(term):
             return term
