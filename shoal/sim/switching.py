@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.failover import Failover
 from shoal.core.hub import Hub, Plan
-from shoal.core.machine import Event, Save, Send, Version
+from shoal.core.machine import Event, Save, Send, Version, Wake
 from shoal.core.message import Ack, Order, Ref, Report
 from shoal.filters.quantize import Quantize
 from shoal.schedules.rounds import Rounds
@@ -59,8 +60,8 @@ class Move:
 class Witness(Watch):
     """Sees every version, every report that counts, and every model that is given up."""
 
-    def __init__(self, bodies: MemoryBodies) -> None:
-        self._bodies = bodies
+    def __init__(self, bodies: MemoryBodies, tell: Callable[[str], None] | None = None) -> None:
+        self._bodies, self._tell = bodies, tell
         self.versions: dict[int, Version] = {}
         self.counted: set[tuple[str, tuple[int, int]]] = set()
         self.merges = 0
@@ -69,6 +70,8 @@ class Witness(Watch):
 
     def fed(self, index: int, event: Event, now: float, effects: Any, hub: Hub) -> None:
         """Hold versions and acknowledgements against what was known."""
+        if self._tell is not None:
+            self._tell(f"{now:9.3f} {event} {[effect for effect in effects if not isinstance(effect, Wake)]}")
         if isinstance(event, Report) and event.body is not None:
             self._reports[event.order] = event.weight, event.body
             self._kept = [*self._kept, event.body][-64:]
@@ -181,11 +184,11 @@ def draw_moves(rng: Random, until: float) -> tuple[Move, ...]:
     return ()
 
 
-def run_seed(seed: int) -> tuple[PeerWorld, Witness]:
-    """Draw a run, let it happen, and hold it against everything that must be so."""
+def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> tuple[PeerWorld, Witness]:
+    """Draw a run, let it happen, and hold it against everything that must be so; `tell`: line by line."""
     run = draw(seed)
     bodies, clock = MemoryBodies(), Clock()
-    witness = Witness(bodies)
+    witness = Witness(bodies, tell)
     learners = {node: ToyLearner(number) for number, node in enumerate(run.setup.nodes, 1)}
     rng = Random(seed)
 
@@ -202,8 +205,7 @@ def run_seed(seed: int) -> tuple[PeerWorld, Witness]:
         _let_happen(run, world)
         _check_end(world, witness)
     except AssertionError as error:
-        again = f"python -m shoal.sim {seed} --swarm switching"
-        raise Broken(f"seed {seed}: {error}\nrepeat it with: {again}") from error
+        raise Broken(f"seed {seed}: {error}\nrepeat it: python -m shoal.sim --switching {seed} --trace") from error
     return world, witness
 
 

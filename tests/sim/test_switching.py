@@ -3,6 +3,8 @@
 import pytest
 
 from shoal.core.failover import Failover
+from shoal.sim import switching
+from shoal.sim.__main__ import main
 from shoal.sim.faults import Cut
 from shoal.sim.mesh import Split
 from shoal.sim.switching import draw, run_seed
@@ -167,3 +169,13 @@ def test_a_zombies_orders_are_refused() -> None:
         assert peer.term > 1
     assert boots > 1, "the hub that was knocked at takes a higher term"
     stage.finish()
+
+
+def test_a_run_that_breaks_says_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--switching", "3", "--count", "2"]) == 0
+    assert "2 runs, none broken" in capsys.readouterr().out
+    monkeypatch.setattr(switching, "STEPS_MAX", 100)
+    assert main(["--switching", "3"]) == 1
+    assert "python -m shoal.sim --switching 3 --trace" in capsys.readouterr().out
