@@ -34,7 +34,7 @@ def compare(runs: Runs, *, judged: Judged, url: Url = None, token: Token = None)
 
     Example: shoal compare digits-fedavg digits-fedsgd old/digits.json --target 0.95 --by node
 
-    A run is the name of a job at the coordinator, or a file (.json) that shoal simulate or shoal export wrote with
+    A run is the name of a job at the coordinator, or a file that shoal simulate or shoal export wrote with
     --record.
     """
     answer(found(runs, url, token), judged)
@@ -48,7 +48,7 @@ def found(names: Sequence[str], url: str | None, token: str | None) -> dict[str,
     with ExitStack() as stack:
         api = None
         for name in dict.fromkeys(names):
-            if name.endswith(".json") or "/" in name:
+            if name.endswith(".json") or "/" in name or Path(name).is_file():
                 record, label = read(Path(name)), Path(name).stem
             else:
                 api = api or stack.enter_context(connect(url, token))

@@ -78,6 +78,13 @@ def test_jobs_and_files_stand_beside_each_other(shoal: Shoal, fake: FakeCoordina
     assert [asked.query for asked in fake.asked if asked.path.endswith("/traffic")] == ["by=version&by=node"]
 
 
+def test_a_file_is_a_file_whatever_it_is_called(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    run_files(fake, place)
+    (place / "a.json").rename(place / "of-old")
+    assert "of-old" in shoal("compare", "of-old").stdout
+    assert not fake.asked
+
+
 def test_each_node_has_its_price(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     knows(fake, "digits")
     data = envelope(shoal("compare", "digits", "--json", env=at(fake)))["data"]
@@ -120,7 +127,8 @@ def test_runs_of_one_name_are_told_apart(shoal: Shoal, fake: FakeCoordinator, pl
     ("arguments", "code", "error", "says"),
     [
         (["gone.json"], 2, "usage.file", "gone.json: No such file"),
-        (["job.toml", "a.json"], 1, "path.unknown", "job.toml"),
+        (["nobody", "a.json"], 1, "path.unknown", "nobody"),
+        (["job.toml", "a.json"], 2, "run.invalid", "no record of a run"),
         (["./job.toml"], 2, "run.invalid", "no record of a run"),
         (["a.json", "--metric", "eval/acuracy"], 2, "run.metric", "did you mean 'eval/accuracy'?"),
         (["a.json", "--baseline", "c"], 2, "run.unknown", "one of a"),
