@@ -1,8 +1,9 @@
 """Protocols by one name, so that a job can be run under several of them: `shoal simulate JOB.toml --compare A,B`.
 
 A preset is laid over a job: what it says wins, and of the job's own fields those stay that the preset's algorithm and
-schedule have too (learning rate, batch size, `min_nodes`, …). Seed, data and number of versions are the job's, and so
-is the number of mini-batches that each node trains on, where it is said by `steps` and `checks`.
+schedule have too (learning rate, batch size, `min_nodes`, …). Seed and data are the job's, and so is how much each node
+trains: as many mini-batches where `steps` and `checks` say it, else as many passes over its data. Rounds of E epochs
+become rounds * E passes under a protocol without rounds, and P passes become P rounds of one epoch.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Preset:
 
 
 def _on(name: str, **fields: Any) -> Mapping[str, Any]:
-    """An algorithm whose nodes train on without an end; there epochs have no meaning."""
-    return {"name": name, **fields, "epochs": 0.0}
+    """An algorithm whose nodes train on by themselves: how far is a matter of `_as_long`."""
+    return {"name": name, **fields}
 
 
 EIGHT_BITS: Mapping[str, Any] = {"filters": [{"name": "quantize", "bits": 8}]}
@@ -64,12 +65,28 @@ def chosen(names: Iterable[str]) -> list[str]:
 
 def under(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A job's values (of its file, or as JSON) under a preset; its name gets the preset's behind it."""
-    preset = PRESETS[name]
+    preset, own = PRESETS[name], values.get("algorithm", {})
     tables = {
-        "algorithm": _laid_over(preset.algorithm, values.get("algorithm", {}), algorithms()),
+        "algorithm": _laid_over(preset.algorithm, own, algorithms()),
         "schedule": _laid_over(preset.schedule, values.get("schedule", {}), schedules()),
     }
-    return {**values, **preset.more, **tables, "name": f"{values['name']}-{name}"}
+    found = {**values, **preset.more, **tables, "name": f"{values['name']}-{name}"}
+    return found | _as_long(values, own, tables["algorithm"])
+
+
+def _as_long(values: Mapping[str, Any], own: Mapping[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """What makes nodes train as much as under the job's own protocol, where rounds and passes have to be exchanged."""
+    known = algorithms()
+    mine, theirs = known.get(own.get("name", "fedavg")), known[table["name"]]
+    schedule = schedules().get(values.get("schedule", {}).get("name", "rounds"))
+    if mine is None or schedule is None:
+        return {}  # an unknown name is refused where the job is read
+    if theirs.based and not mine.based:
+        passes = float((values.get("rounds") or schedule.versions) * own.get("epochs", mine.epochs))
+        return {"algorithm": {**table, "epochs": passes}, "rounds": 0}
+    if mine.based and not theirs.based and own.get("epochs"):
+        return {"algorithm": {**table, "epochs": 1.0}, "rounds": max(1, round(own["epochs"]))}
+    return {}
 
 
 def _laid_over(table: Mapping[str, Any], own: Mapping[str, Any], known: Mapping[str, type[Any]]) -> dict[str, Any]:

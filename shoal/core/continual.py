@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, inf
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.anchor import SYNC
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget, Learner, Tick, Trained
+from shoal.core.learner import Budget, Counted, Learner, Tick, Trained
 from shoal.core.message import Metrics
 from shoal.core.metric import FINISHED, PIECES
 from shoal.core.tree import Slots, Tree, dot, sub
@@ -35,18 +36,22 @@ class Continual(Algorithm):
     lr: float = 0.1
     """The local learning rate."""
     checks: int = 0
-    """Checks after which a node has trained enough; 0: go on until the job is stopped."""
+    """Checks after which a node has trained enough; 0: see `epochs`."""
     epochs: float = 0.0
-    """Not used: nodes train on an endless sequence of mini-batches."""
+    """Or passes over its own data after which it has; 0 both: go on until the job is stopped."""
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1:
             raise InvalidJob(f"{self.name}: steps and batch_size must be at least 1", code="job.algorithm")
-        if self.checks < 0 or self.epochs:
-            raise InvalidJob(f"{self.name}: checks must not be negative, and epochs has no meaning here")
+        if self.checks < 0 or not 0 <= self.epochs < inf:
+            raise InvalidJob(f"{self.name}: checks and epochs must not be negative")
+        if self.checks and self.epochs:
+            raise InvalidJob(f"{self.name}: checks and epochs both say when a node has trained enough: give one")
 
     def trained(self, metrics: Metrics) -> float | None:
-        """Checks made, of those wanted, if that is said."""
+        """Checks made, or passes, of those wanted, if that is said."""
+        if self.epochs:
+            return min(1.0, metrics.get("train/epochs", 0.0) / self.epochs)
         return min(1.0, metrics.get("train/checks", 0.0) / self.checks) if self.checks else None
 
     # What differs
@@ -71,6 +76,7 @@ class Continual(Algorithm):
     def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
         """One piece: b mini-batches and a check, unless the coordinator wants to hear now."""
         mine = Carry.of(task, memory)
+        mine.whole = self._whole(learner)
         # Whoever trains no more goes on to weigh what it weighed last: the mean of all must not be that of a few.
         if task.carry is None and task.numbers.get(SYNC, 1.0) and not self._trained_enough(mine):
             mine.seen = 0.0
@@ -97,24 +103,43 @@ class Continual(Algorithm):
             seed=task.seed + int(mine.pieces),
             position=int(mine.position),
         )
-        mine.add(learner.train(budget, tick=self._overall(task.tick, mine.position)), self.steps, learner.model())
+        mine.add(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, learner.model())
         mine.gap = _squared(mine.displacement)
 
     def report(self, task: Task, mine: Carry) -> Local:
         """w_i - r, its weight, and how far this node is."""
         metrics = mine.told() | {"train/gap": mine.gap, "train/checks": mine.position / self.steps, PIECES: mine.pieces}
+        if self.epochs:
+            metrics["train/epochs"] = self.epochs * mine.position / mine.whole
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.remembered(task, mine)
         return Local(max(mine.seen, 1.0), {"model": mine.displacement}, metrics, memory)
 
-    def _overall(self, tick: Tick, position: float) -> Tick:
+    def _overall(self, tick: Tick, mine: Carry) -> Tick:
         """Progress is told as the share of all that this node should train, if that is known."""
-        whole = self.checks * self.steps
+        whole, position = mine.whole, mine.position
         return (lambda fraction: tick((position + fraction * self.steps) / whole)) if whole else tick
 
     def _trained_enough(self, mine: Carry) -> bool:
-        return 0 < self.checks * self.steps <= mine.position
+        return 0 < mine.whole <= mine.position
+
+    def _whole(self, learner: Learner) -> int:
+        """Mini-batches that are enough, up to a check; 0: there is no end."""
+        if not self.epochs:
+            return self.checks * self.steps
+        return ceil(self.epochs * self._examples(learner) / self.batch_size / self.steps) * self.steps
+
+    def _examples(self, learner: Learner) -> int:
+        """How many examples one pass has."""
+        count = learner.examples if isinstance(learner, Counted) else None
+        if not count:
+            raise LearnerFailed(
+                f"{self.name}: with epochs a node must know how many examples it has, and these data do not tell",
+                code="learner.data",
+                hint="say checks in the job's [algorithm] instead of epochs",
+            )
+        return count
 
 
 class Carry:
@@ -130,6 +155,8 @@ class Carry:
         self.model, self.reference = model, reference
         self.pieces = self.gap = 0.0
         self.seen = self.position = self.batches = self.loss = 0.0
+        self.whole = 0
+        """Mini-batches that are enough; 0: there is no end. Not handed over: the learner knows it."""
         self.metrics: Metrics = {}
         self.own: Slots = {}
 

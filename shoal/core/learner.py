@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from shoal.core.message import Metrics
 from shoal.core.tree import Tree
@@ -47,6 +47,16 @@ class Trained:
 
     weight: float
     metrics: Metrics = field(default_factory=dict)
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A learner that knows how many examples it trains on. Optional: only training for so many passes needs it."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many there are; None where only walking through them tells."""
+        ...
 
 
 class Learner(Protocol):

@@ -104,6 +104,12 @@ class TorchLearner:
         return self._placed or resolve(self._device)
 
     @property
+    def examples(self) -> int | None:
+        """How many examples there are to train on; None where only walking through them tells."""
+        self.place()
+        return self.train_data.examples
+
+    @property
     def is_plain(self) -> bool:
         """Whether training is plain SGD in float32."""
         return self._optimizer is torch.optim.SGD and self.config.precision == "float32"

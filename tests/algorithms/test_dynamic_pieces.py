@@ -194,6 +194,32 @@ def test_a_report_tells_the_share_of_the_whole() -> None:
     assert ALGORITHM.trained(made.metrics) is None
 
 
+class CountedWalker(Walker):
+    """Knows how many examples it has."""
+
+    examples: int | None = 21
+
+
+def test_enough_can_be_said_in_passes_over_the_own_data() -> None:
+    """2 passes over 21 examples in batches of 5 are 8.4 batches: at 2 between two checks, 5 checks."""
+    wanted = DynamicAveraging(steps=2, batch_size=5, epochs=2.0)
+    hand = work(learner := CountedWalker(), algorithm=wanted)
+    made = [hand.piece(order(delta=1e9)) for _ in range(5)]
+    assert made[:4] == [None] * 4
+    assert isinstance(made[4], Local)
+    assert (made[4].metrics[FINISHED], made[4].metrics["train/epochs"], len(learner.budgets)) == (1.0, 2.0, 5)
+    assert wanted.trained({"train/epochs": 0.5}) == 0.25
+
+
+def test_passes_over_data_that_cannot_be_counted_are_refused() -> None:
+    unknown = CountedWalker()
+    unknown.examples = None
+    for learner in (Walker(), unknown):
+        with pytest.raises(LearnerFailed, match="epochs") as caught:
+            work(learner, algorithm=DynamicAveraging(epochs=2.0)).piece(order(delta=1e9))
+        assert "checks" in caught.value.hint
+
+
 def test_the_displacement_is_computed_once_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Tree] = []
     monkeypatch.setattr(continual, "sub", lambda a, b: made.append(a) or sub(a, b))
@@ -218,7 +244,15 @@ def test_a_piece_leaves_the_task_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"steps": 0}, {"steps": -1}, {"batch_size": 0}, {"checks": -1}, {"epochs": 1.0}, {"epochs": float("nan")}],
+    [
+        {"steps": 0},
+        {"steps": -1},
+        {"batch_size": 0},
+        {"checks": -1},
+        {"epochs": -1.0},
+        {"epochs": float("nan")},
+        {"epochs": 1.0, "checks": 1},
+    ],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob, match=rf"dynamic: .*{next(iter(fields))}"):

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.core.errors import InvalidJob
 from shoal.presets import PRESETS, Preset, chosen, under
+from shoal.schedules.rounds import Rounds
 from shoal.spec import parse_job
 
 JOB = {
@@ -20,7 +21,7 @@ JOB = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_makes_a_job(name: str) -> None:
     spec = parse_job(under(JOB, name))
-    assert (spec.name, spec.rounds, spec.seed) == (f"digits-{name}", 7, 5)
+    assert (spec.name, spec.seed) == (f"digits-{name}", 5)
     assert (spec.build_algorithm().lr, spec.build_schedule().min_nodes) == (0.03, 6)
     assert parse_job(under({"name": "bare"}, name)).name == f"bare-{name}"
 
@@ -32,6 +33,18 @@ def test_what_a_preset_says_wins() -> None:
     assert parse_job(under(JOB, "fedavg")).build_schedule().fraction == 1.0
     gradient = parse_job(under(JOB, "fedsgd")).build_algorithm()
     assert (gradient.name, gradient.epochs, gradient.batch_size) == ("fedsgd", 1.0, 0)
+
+
+def test_rounds_of_some_epochs_are_so_many_passes() -> None:
+    """Otherwise a protocol would look better for having trained longer, or never come to an end."""
+    found = parse_job(under(JOB, "dynamic"))
+    assert (found.build_algorithm().epochs, found.rounds) == (7 * 4.0, 0)
+    assert (parse_job(under({"name": "bare"}, "fda")).build_algorithm().epochs, Rounds.versions) == (10.0, 10)
+    assert parse_job(under(JOB, "fedsgd")).rounds == 7
+    own = {**JOB, "algorithm": {"name": "dynamic", "epochs": 28.0}, "schedule": {"name": "drift"}}
+    back = parse_job(under(own, "fedavg"))
+    assert (back.build_algorithm().epochs, back.rounds) == (1.0, 28)
+    assert parse_job(under(own, "periodic")).build_algorithm().epochs == 28.0
 
 
 def test_continuous_averaging_trains_on_as_many_mini_batches() -> None:
