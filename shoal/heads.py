@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.message import Metrics, Order, Report, Status
+from shoal.core.message import Knock, Lease, Metrics, Order, Report, Status
 
 METRICS_MAX = 64
 WEIGHT_MAX = 1e15
@@ -27,6 +27,8 @@ def check(found: Any) -> None:
         if ref is not None and not (_DIGEST.fullmatch(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
             raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
     whole = (getattr(found, name, 0) for name in ("version", "seed", "rev", "until", "check"))
+    if isinstance(found, Knock | Lease):
+        _check_term(found)
     for number in (*_order_of(found), *whole):
         if not 0 <= number < 2**63:
             raise InvalidPayload(f"{number} is out of range", code="head.range")
@@ -39,11 +41,17 @@ def check(found: Any) -> None:
 
 
 def _order_of(found: Any) -> tuple[int, ...]:
-    for field in ("order", "id", "after"):
+    for field in ("order", "id", "after", "away"):
         value = getattr(found, field, None)
         if isinstance(value, tuple):
             return value
     return ()
+
+
+def _check_term(found: Knock | Lease) -> None:
+    least = -1 if isinstance(found, Knock) else 0  # a node that only asks whether it is heard says -1
+    if not least <= found.term <= COUNT_MAX:
+        raise InvalidPayload(f"a term of {found.term}; {least} to {COUNT_MAX}", code="head.range")
 
 
 def _check_report(report: Report) -> None:

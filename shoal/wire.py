@@ -322,6 +322,7 @@ _MESSAGES: dict[str, type] = {
     for kind in (
         message.Join,
         message.Poll,
+        message.Knock,
         message.Status,
         message.Order,
         message.Amendment,
@@ -330,9 +331,11 @@ _MESSAGES: dict[str, type] = {
         message.Leave,
         message.Idle,
         message.Ack,
+        message.Lease,
         message.Pause,
         message.Resume,
         message.Stop,
+        message.Switch,
     )
 }
 _EVENTS: dict[str, type] = _MESSAGES | {k.__name__.lower(): k for k in (machine.Timer, machine.Boot, machine.Lost)}

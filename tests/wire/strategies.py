@@ -27,11 +27,13 @@ METRIC_NAMES = st.from_regex(r"[a-z0-9_]{1,12}([./-][a-z0-9_]{1,12}){0,3}", full
 COUNTS = st.fixed_dictionaries({}, optional={"eval/examples": st.floats(0, WEIGHT_MAX)})
 METRICS = st.builds(lambda a, b: a | b, st.dictionaries(METRIC_NAMES, st.floats(), max_size=6), COUNTS)
 WEIGHTS = st.floats(0, WEIGHT_MAX)
-KINDS = st.sampled_from(["init", "train", "evaluate"])
+KINDS = st.sampled_from(["init", "train", "evaluate", "gossip"])
+TERMS = st.integers(0, wire.COUNT_MAX)
 
 MESSAGES: dict[type, st.SearchStrategy] = {
-    message.Join: st.builds(message.Join, NODES),
+    message.Join: st.builds(message.Join, NODES, st.none() | ORDERS),
     message.Poll: st.builds(message.Poll, NODES),
+    message.Knock: st.builds(message.Knock, NODES, st.just(-1) | TERMS),
     message.Order: st.builds(
         message.Order,
         *(ORDERS, NODES, KINDS, NUMBERS, NUMBERS, BODIES, BODIES),
@@ -52,9 +54,11 @@ MESSAGES: dict[type, st.SearchStrategy] = {
     message.Leave: st.builds(message.Leave, NODES),
     message.Idle: st.builds(message.Idle, ORDERS),
     message.Ack: st.builds(message.Ack, ORDERS, st.booleans(), TEXTS),
+    message.Lease: st.builds(message.Lease, TERMS),
     message.Pause: st.builds(message.Pause, TEXTS),
     message.Resume: st.builds(message.Resume, TEXTS),
     message.Stop: st.builds(message.Stop, TEXTS, st.sampled_from(["now", "round"])),
+    message.Switch: st.builds(message.Switch, st.sampled_from(["gossip", "server"]), TEXTS),
 }
 MEASURED = st.builds(
     message.Report, NODES, ORDERS, NUMBERS, WEIGHTS, BODIES, METRICS, st.floats(0, allow_infinity=False)

@@ -22,6 +22,7 @@ BODY = {"digest": DIGEST, "nbytes": 9}
 HEADS: dict[str, dict[str, Any]] = {
     "join": {"node": "a"},
     "poll": {"node": "a"},
+    "knock": {"node": "a", "term": 5},
     "order": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
     "amendment": {"order": [1, 2], "rev": 1, "recall": True, "until": 3},
     "status": {"node": "a", "order": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "state": "AAEC"},
@@ -30,11 +31,13 @@ HEADS: dict[str, dict[str, Any]] = {
     "leave": {"node": "a"},
     "idle": {"after": [1, 2]},
     "ack": {"order": [1, 2], "counted": True, "why": ""},
+    "lease": {"term": 5},
     "pause": {"why": ""},
     "resume": {"why": ""},
     "stop": {"why": "", "when": "now"},
+    "switch": {"to": "gossip", "why": ""},
 }
-OPTIONAL = {"body", "base", "metrics", "numbers", "rev", "recall", "until", "values", "state", "why", "when"}
+OPTIONAL = {"body", "base", "metrics", "numbers", "rev", "recall", "until", "values", "state", "why", "when", "away"}
 
 IDS = [None, 1, "1.2", {}, [], [1], [1, 2, 3], [1.0, 2], [True, 2], [1, "2"], [-1, 2], [1, -1], [2**63, 0], [0, 2**64]]
 COUNTS = [None, True, False, "3", 3.0, 3.5, -1, 2**63, 10**19, [3], {}]
@@ -56,6 +59,9 @@ WRONG: dict[str, list[Any]] = {
     "id": IDS,
     "order": IDS,
     "after": IDS,
+    "away": [wrong for wrong in IDS if wrong is not None],
+    "term": [*(wrong for wrong in COUNTS if wrong != -1), -2, 2**53 + 1],
+    "to": [*WORDS, "", "Gossip", "away"],
     "version": COUNTS,
     "seed": COUNTS,
     "kind": [*WORDS, "", "Train", "pause"],
@@ -79,7 +85,10 @@ RIGHT: dict[str, list[Any]] = {
     "node": ["a", "0", "a" * 63, "a.b_c-d"],
     "id": [[0, 0], [2**63 - 1, 2**63 - 1]],
     "version": [0, 2**63 - 1],
-    "kind": ["init", "train", "evaluate"],
+    "kind": ["init", "train", "evaluate", "gossip"],
+    "away": [None, [0, 0], [2**63 - 1, 2**63 - 1]],
+    "term": [0, 2**53],
+    "to": ["gossip", "server"],
     "weight": [0, 0.0, 359, 1e15],
     "body": [None, BODY | {"nbytes": 1}, BODY | {"nbytes": 2**53}],
     "metrics": [
@@ -169,6 +178,11 @@ def test_events_of_the_inside_do_not_come_by_frame(kind: str) -> None:
     node = {"node": "a"} if kind == "lost" else {}
     assert type(wire.from_json({"type": kind, **node})).__name__.lower() == kind
     assert refused(framed({"shoal": 1, "job": "digits", "type": kind, **node})) == "head.type"
+
+
+def test_a_term_below_all_is_only_asked_with() -> None:
+    assert verdict(framed(head_of("knock", term=-1))) == "taken"
+    assert refused(framed(head_of("lease", term=-1))) == "head.range"
 
 
 def test_a_frame_is_written_as_the_document_says() -> None:

@@ -34,8 +34,9 @@ ORDER = (1, 17)
 REF = message.Ref("0123456789abcdef" * 4, 19512)
 METRICS = {"train/loss": 0.5, "eval/loss": float("nan"), "eval/accuracy": 0.9, "eval/examples": 72.0}
 MESSAGES: tuple[message.Message, ...] = (
-    message.Join("a"),
+    message.Join("a", ORDER),
     message.Poll("clinic-a"),
+    message.Knock("a", 3),
     message.Order(ORDER, "a", "train", 3, 99, REF, REF, {"delta": 0.5}, 2, True, 9),
     message.Amendment(ORDER, 2, True, 9),
     message.Report("a", ORDER, 3, 359.0, REF, METRICS),
@@ -44,9 +45,11 @@ MESSAGES: tuple[message.Message, ...] = (
     message.Leave("a"),
     message.Idle(ORDER),
     message.Ack(ORDER, True, "counted"),
+    message.Lease(4),
     message.Pause(),
     message.Resume(),
     message.Stop(),
+    message.Switch("gossip"),
 )
 
 
@@ -67,7 +70,7 @@ def bodies() -> list[bytes]:
 
 
 def frames() -> list[bytes]:
-    rich = (MESSAGES[2], MESSAGES[4], MESSAGES[4])  # those with the most to spoil come more often
+    rich = (MESSAGES[3], MESSAGES[5], MESSAGES[5])  # those with the most to spoil come more often
     return [wire.encode(wire.Frame("digits", said, payload)) for said in MESSAGES + rich for payload in (b"", b"body")]
 
 
@@ -191,7 +194,7 @@ def test_every_length_of_a_body_and_every_bit_of_its_header() -> None:
 
 
 def test_every_length_of_a_frame_and_every_bit_of_its_head() -> None:
-    data, meter = wire.encode(wire.Frame("digits", MESSAGES[4])), Meter()
+    data, meter = wire.encode(wire.Frame("digits", MESSAGES[5])), Meter()
     for cut in range(len(data)):
         assert meter.run(lambda cut=cut: read_frame(data[:cut])) == "head.length"
     for bit in range(len(data) * 8):
@@ -304,6 +307,6 @@ def test_the_meter_sees_what_it_should() -> None:
     assert meter.peak >= 3 * MEBIBYTE
     with pytest.raises(ValueError, match="not typed"):
         meter.run(lambda: (_ for _ in ()).throw(ValueError("not typed")))
-    assert replace(MESSAGES[4], norm=1.0) != MESSAGES[4]
+    assert replace(MESSAGES[5], norm=1.0) != MESSAGES[5]
     assert len({type(said) for said in MESSAGES}) == len(wire._MESSAGES)
     assert json.loads(HEAD + "{}}")["type"] == "report"
