@@ -138,14 +138,11 @@ async def _order(request: Request, coordinator: Coordinator, driver: Driver, ord
     """An order, with its body if that is small; in short where the node has the order and it was only amended."""
     label(request, driver.name, order.version, order.node, "order")
     coordinator.presence.doing[driver.name, order.node].begin(order.id)
-    if known:
-        crashpoint("order.answer")
-        return _frame(driver.name, amendment(order))
     payload = b""
-    if order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
+    if not known and order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
         payload = driver.along(order.body)  # small, and just written: no thread is worth it
     crashpoint("order.answer")
-    return _frame(driver.name, order, payload)
+    return _frame(driver.name, amendment(order) if known else order, payload)
 
 
 def _decode(data: bytes, job: str, kind: type[Message]) -> wire.Frame:

@@ -84,7 +84,7 @@ def test_an_order_that_is_withdrawn_ends_its_training(place: Place) -> None:
     coordinator.wait(lambda: coordinator.beats)
     coordinator.feed("j", Stop("an operator wants it so"))
     assert node.end() is True  # though the file that holds the training is still there
-    assert not node.agent.lane.busy
+    coordinator.wait(lambda: not node.agent.lane.busy)
 
 
 def test_without_named_jobs_it_stays(place: Place) -> None:

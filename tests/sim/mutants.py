@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.algorithms.dynamic import Carry
 from shoal.core import roster
-from shoal.core.algorithm import Task
+from shoal.core.algorithm import Going, Local, Task
 from shoal.core.anchor import SYNC, Anchor
+from shoal.core.continual import Continual
 from shoal.core.gathered import Gathered
 from shoal.core.hub import Hub
+from shoal.core.learner import Learner
 from shoal.core.machine import Amend, Boot, Effect, Event, Memory, Save, Send, Timer, Wake
 from shoal.core.message import Ack, Idle, Join, Leave, Message, Order, Poll, Ref, Report, Status
 from shoal.core.piecework import Piecework
@@ -424,12 +425,12 @@ def hub_goes_on_with_what_filters_lost(patch: Patch) -> None:
 
 @mutant
 def examples_counted_on_after_a_synchronisation(patch: Patch) -> None:
-    of = Carry.of
+    local = Continual.local
 
-    def on(task: Task, memory: Slots) -> Carry:
-        return of(replace(task, numbers={**task.numbers, "sync": 0.0}), memory)
+    def on(self: Continual, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+        return local(self, learner, replace(task, numbers={**task.numbers, "sync": 0.0}), memory)
 
-    patch.setattr(Carry, "of", on)
+    patch.setattr(Continual, "local", on)
 
 
 @mutant
