@@ -40,7 +40,7 @@ class History(Watch):
 
 @dataclass
 class PeerStage:
-    """Nodes n1, n2, …; a local round takes 2 s. `at(when, do, …)` plans what happens."""
+    """Nodes n1, n2, …; a local round takes `pace_s`."""
 
     count: int = 5
     versions: int = 40
@@ -48,12 +48,18 @@ class PeerStage:
     cuts: Iterable[Cut] = ()
     splits: Iterable[Split] = ()
     seed: int = 1
+    pace_s: float = 2.0
 
     def __post_init__(self) -> None:
         self.nodes = tuple(f"n{number}" for number in range(1, self.count + 1))
         faults = Faults(cuts=tuple(self.cuts))
         setup = Setup(
-            Plan(self.versions, seed=3), Algorithm(), Rounds(deadline_s=10.0), self.nodes, faults, seed=self.seed
+            Plan(self.versions, seed=3),
+            Algorithm(),
+            Rounds(deadline_s=5 * self.pace_s),
+            self.nodes,
+            faults,
+            seed=self.seed,
         )
         self.bodies, self.clock, self.history = MemoryBodies(), Clock(), History()
         learners = {node: ToyLearner(number) for number, node in enumerate(self.nodes, 1)}
@@ -62,7 +68,7 @@ class PeerStage:
             setup,
             Commons(self.failover, weights=self.weights),
             lambda node, order, memory: Begun(setup.algorithm, learners[node], self.bodies, order, memory),
-            lambda _node, _order: 2.0,
+            lambda _node, _order: self.pace_s,
             weather=Weather(splits=tuple(self.splits)),
             clock=self.clock,
             bodies=self.bodies,

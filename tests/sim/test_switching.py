@@ -79,6 +79,22 @@ def test_work_in_hand_at_the_death_counts() -> None:
                 assert peer.gossip.me.model[name] == pytest.approx(start[name] + moved[name])  # type: ignore[index]
 
 
+def test_work_that_outlasts_the_switch_is_the_first_local_round() -> None:
+    """A round takes a minute: nobody begins it anew because the coordinator has died in the middle of it."""
+    stage = PeerStage(pace_s=60.0)
+    stage.until(90.0)
+    begun = {node: stage.world.peer(node).begun for node in stage.nodes}
+    stage.world.coordinator.kill(600.0)
+    assert stage.away_at(130.0) < 120.0
+    stage.until(119.0)
+    assert {node: stage.world.peer(node).begun for node in stage.nodes} == begun
+    stage.until(122.0)
+    for node in stage.nodes:
+        peer = stage.world.peer(node)
+        assert [one.round for one in peer.learned] == [1]
+        assert peer.begun == begun[node] + 1
+
+
 def test_an_operator_sends_the_job_away_and_calls_it_back() -> None:
     stage = PeerStage()
     stage.until(10.5)

@@ -1,0 +1,257 @@
+"""A node that can do without its hub, by hand: what it obeys, and what it takes along."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import InvalidJob
+from shoal.core.failover import Failover
+from shoal.core.gossip import Gossip, Holding, Live, PeerEffect
+from shoal.core.machine import HUB, Done, Result, Save, Send, Standing, Tell, Timer, Work
+from shoal.core.message import Ack, Idle, Join, Knock, Lease, Order, Poll, Ref, Report
+from shoal.core.peer import Peer
+from shoal.core.peer_message import Bulletin, Busy, Declare, Never, Relay, Relayed, Reserve, Resolve, Suspect
+from shoal.core.plan import Plan
+from shoal.core.tree import Slots
+from shoal.core.worker import Worker
+from shoal.mixing.pairwise import Pairwise
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.toys import toy_tree
+
+FAILOVER = Failover(dwell_s=30.0)
+START = toy_tree((1.0, 2.0, 3.0), 0)
+
+
+class Bench:
+    """Node `a` of a job of three."""
+
+    def __init__(self, failover: Failover = FAILOVER) -> None:
+        self.bodies = MemoryBodies()
+        self.model = self.bodies.put({"model": START})
+        self.failover = failover
+        self.effects: list[PeerEffect] = []
+        self.peer = self.made(Worker("a"))
+        self.take(self.peer.start(0.0))
+        self.feed(Live(frozenset("abc")), 0.0)
+
+    def made(self, worker: Worker) -> Peer:
+        """The machine of a process."""
+        return Peer(
+            worker,
+            self.gossip,
+            lambda state: Gossip.restore(Plan(1), Algorithm(), self.holding({}), Pairwise().mixer(), state),
+            algorithm=Algorithm(),
+            bodies=self.bodies,
+            failover=self.failover,
+            population=3,
+        )
+
+    def holding(self, slots: Slots) -> Holding:
+        return Holding("a", 1, 5.0, slots, self.bodies, Random(1))
+
+    def gossip(self, slots: Slots) -> Gossip:
+        return Gossip(Plan(1), Algorithm(), self.holding(slots), Pairwise().mixer())
+
+    def take(self, effects: list[PeerEffect]) -> None:
+        self.effects = effects
+
+    def feed(self, event: Any, now: float) -> None:
+        self.take(self.peer.on(event, now))
+
+    def said(self, kind: type) -> list[Any]:
+        """What it has just said, to the hub or to peers."""
+        bodies = [effect.body for effect in self.effects if isinstance(effect, Send | Tell)]
+        return [body for body in bodies if isinstance(body, kind)]
+
+    def order(self, n: int, boot: int = 1, version: int = 0, kind: Any = "train", **named: Any) -> Order:
+        return Order((boot, n), "a", kind, version, 7, self.model, **named)
+
+    def silent_until(self, now: float) -> None:
+        """The alarm rings every second; the others miss the hub as well."""
+        at = 0.0
+        while at < now:
+            at += 1.0
+            self.feed(Timer(), at)
+            if self.said(Suspect):
+                for node in "bc":
+                    self.feed(Bulletin(node, 1, False, False, 0, self.model), at)
+
+    def away(self) -> None:
+        """It has gone away from version 0, in term 2."""
+        self.feed(self.order(1), 0.0)
+        self.silent_until(40.0)
+        assert self.peer.state == "away"
+
+
+def test_a_silent_hub_is_missed_by_two_before_anybody_goes() -> None:
+    bench = Bench()
+    bench.feed(bench.order(1), 0.0)
+    for second in range(1, 60):
+        bench.feed(Timer(), float(second))
+    assert bench.peer.state == "suspect", "nobody else has said that it misses the hub"
+    bench.feed(Bulletin("b", 1, False, False, 0, bench.model), 60.0)
+    assert bench.peer.state == "away"
+    assert bench.peer.term == 2
+    assert [effect.to for effect in bench.effects if isinstance(effect, Tell) and isinstance(effect.body, Declare)] == [
+        *("b", "c")
+    ]
+
+
+def test_a_majority_is_more_than_half_of_all() -> None:
+    assert [Failover(votes="majority").needed(count) for count in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
+    assert Failover(votes=3).needed(8) == 3
+
+
+def test_nothing_of_an_older_term_is_obeyed() -> None:
+    bench = Bench()
+    bench.away()
+    model = bench.peer.gossip
+    for message in (bench.order(9), bench.order(9, kind="gossip", recall=True), Idle((1, 9)), Lease(1)):
+        bench.feed(message, 41.0)
+        assert bench.peer.gossip is model
+        assert bench.peer.order is None
+        assert not [effect for effect in bench.effects if isinstance(effect, Work)]
+    assert bench.peer.term == 2
+
+
+def test_an_older_declaration_is_overtaken() -> None:
+    bench = Bench()
+    bench.away()
+    bench.feed(Declare("b", 2, 5, bench.model, "late"), 41.0)
+    assert bench.peer.base.version == 0
+    bench.feed(Declare("b", 7, 5, bench.model, "newer"), 41.0)
+    assert bench.peer.term == 7
+
+
+def test_who_hears_the_hub_stays_whatever_others_declare() -> None:
+    bench = Bench()
+    bench.feed(bench.order(1), 0.0)
+    bench.feed(Declare("b", 9, 0, bench.model, "I hear nothing"), 5.0)
+    assert bench.peer.state == "coordinated"
+    bench.feed(Suspect("b", 1), 5.0)
+    assert bench.said(Bulletin) == [Bulletin("a", 1, True, False, 0, bench.model)]
+
+
+def test_who_misses_the_hub_follows_a_declaration_at_once() -> None:
+    bench = Bench()
+    bench.feed(bench.order(1), 0.0)
+    bench.feed(Timer(), 16.0)
+    bench.feed(Declare("b", 4, 3, bench.model, "gone"), 17.0)
+    assert (bench.peer.state, bench.peer.term, bench.peer.base.version) == ("away", 4, 3)
+    bench.feed(Suspect("c", 1), 18.0)
+    assert bench.said(Declare) == [Declare("a", 4, 3, bench.model, "the hub is silent")]
+
+
+def test_a_report_that_nobody_acknowledged_is_taken_along() -> None:
+    bench = Bench()
+    bench.feed(bench.order(1), 0.0)
+    update = bench.bodies.put({"model": toy_tree((10.0, 0.0, 0.0), 1)})
+    bench.feed(Done((1, 1), Result(5.0, update)), 1.0)
+    assert bench.said(Report)
+    bench.silent_until(40.0)
+    assert bench.peer.gossip is not None
+    assert float(bench.peer.gossip.me.model["w"][0]) == 11.0
+    assert bench.peer.worker.said is None
+
+
+def test_a_spooled_report_is_forgotten_by_who_has_taken_it_along() -> None:
+    """The process died after it had saved that it is away, and before its spool was cleared."""
+    bench = Bench()
+    bench.away()
+    kept = bench.peer.kept()
+    worker = Worker("a")
+    worker.resume(Report("a", (1, 1), 0, 5.0, bench.model), None)
+    again = bench.made(worker)
+    again.restore(kept)
+    assert worker.said is None
+    assert (again.state, again.term) == ("away", 2)
+
+
+def test_it_knocks_and_comes_back_when_the_hub_has_answered_for_a_while() -> None:
+    bench = Bench()
+    bench.away()
+    joins: list[float] = []
+    for second in range(41, 100):
+        bench.feed(Timer(), float(second))
+        if bench.said(Knock) or bench.said(Join):
+            joins += [float(second)] if bench.said(Join) else []
+            bench.feed(Lease(3), float(second))
+    assert joins
+    assert joins[0] >= 30.0 + 30.0
+    bench.feed(bench.order(1, boot=3, kind="gossip"), 100.0)
+    assert bench.peer.order is not None
+    assert bench.peer.state == "away"
+
+
+def test_its_model_is_given_up_only_when_it_counts() -> None:
+    bench = Bench()
+    bench.away()
+    gossip = bench.peer.gossip
+    assert gossip is not None
+    gossip.me.model = toy_tree((4.0, 4.0, 4.0), 9)
+    recall = bench.order(1, boot=3, kind="gossip", recall=True)
+    bench.feed(recall, 41.0)
+    if gossip.order is not None:
+        bench.feed(Done(gossip.order.id, Result(5.0)), 42.0)
+    reports = bench.said(Report)
+    assert [report.weight for report in reports] == [5.0]
+    moved = bench.bodies.get(reports[0].body)["model"]
+    assert list(moved["w"]) == [3.0, 2.0, 1.0]  # type: ignore[index, arg-type]
+    bench.feed(Ack((3, 1), False, "superseded"), 43.0)
+    assert bench.peer.gossip is gossip
+    assert (bench.peer.state, gossip.halted) == ("away", "")
+    bench.feed(bench.order(2, boot=3, kind="gossip", recall=True), 44.0)
+    if gossip.order is not None:
+        bench.feed(Done(gossip.order.id, Result(5.0)), 45.0)
+    bench.feed(Ack((3, 2), True), 46.0)
+    assert bench.peer.gossip is None
+    assert bench.peer.state == "coordinated"
+    saved = [effect.what for effect in bench.effects if isinstance(effect, Save)]
+    assert [what.state["gossip"] for what in saved if isinstance(what, Standing)] == [None]
+
+
+def test_through_another_when_only_its_own_way_is_broken() -> None:
+    bench = Bench()
+    bench.feed(bench.order(1), 0.0)
+    bench.feed(Timer(), 16.0)
+    assert bench.said(Suspect)
+    bench.feed(Bulletin("b", 1, True, False, 0, bench.model), 17.0)
+    assert (bench.peer.state, bench.peer.relay) == ("coordinated", "b")
+    bench.feed(Timer(), 21.0)
+    assert [type(one.message) for one in bench.said(Relay)] == [Poll]
+    bench.feed(Relayed("c", Idle((1, 9))), 22.0)
+    assert bench.peer.worker.order is not None, "nobody else speaks for the hub"
+    bench.feed(Relayed("b", Idle((1, 9))), 22.0)
+    assert bench.peer.worker.order is None
+    bench.feed(Idle((1, 9)), 23.0)
+    assert bench.peer.relay == ""
+    bench.feed(Relay("c", Poll("c")), 24.0)
+    assert [effect for effect in bench.effects if isinstance(effect, Send)] == [Send(HUB, Poll("c"))]
+
+
+def test_who_is_at_the_server_keeps_nobody_waiting() -> None:
+    bench = Bench()
+    bench.feed(Reserve("b", ("b", 1, 1)), 1.0)
+    assert bench.said(Busy) == [Busy("a", ("b", 1, 1), "at the server")]
+    bench.feed(Resolve("b", ("b", 1, 1)), 1.0)
+    assert bench.said(Never) == [Never("a", ("b", 1, 1), "at the server")]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"ttl_s": 0.0}, {"grace_s": -1.0}, {"settle_s": 0.0}, {"dwell_s": -1.0}, {"votes": 0}, {"ttl_s": float("nan")}],
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob, match="failover"):
+        Failover(**wrong)
+
+
+def test_a_base_is_only_replaced_by_a_newer_one() -> None:
+    bench = Bench()
+    bench.peer.holds(4, bench.model)
+    bench.peer.holds(3, Ref("0" * 64, 1))
+    assert bench.peer.base.model == bench.model
