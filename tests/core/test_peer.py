@@ -187,6 +187,16 @@ def test_it_knocks_and_comes_back_when_the_hub_has_answered_for_a_while() -> Non
     assert bench.peer.state == "away"
 
 
+def test_a_hub_of_an_older_term_is_not_trusted_however_long_it_answers() -> None:
+    bench = Bench()
+    bench.away()
+    for second in range(41, 200):
+        bench.feed(Timer(), float(second))
+        assert not bench.said(Join)
+        if bench.said(Knock):
+            bench.feed(Lease(1), float(second))
+
+
 def test_its_model_is_given_up_only_when_it_counts() -> None:
     bench = Bench()
     bench.away()
