@@ -26,7 +26,7 @@ from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidPayload
 from shoal.core.filter import unpack
 from shoal.core.machine import Amend, Done, Effect, Note, Result, Save, Standing, Timer, Wake, Work
-from shoal.core.message import Bodies, Metrics, Order, Ref
+from shoal.core.message import Bodies, Metrics, Order, Ref, ref_of, ref_state
 from shoal.core.peer_message import MixingMessage, Seen
 from shoal.core.plan import Plan
 from shoal.core.sums import Totals
@@ -180,20 +180,20 @@ class Gossip:
         ref = Ref(*state["slots"])
         me.slots, me.weight, me.round, me.seen = me.bodies.get(ref), state["weight"], state["round"], state["seen"]
         gossip._kept = me.slots, ref
-        gossip.memory = Ref(*state["memory"]) if state["memory"] else None
+        gossip.memory = ref_of(state["memory"])
         mixer.restore(state["mixer"])
         return gossip
 
     def state(self) -> dict[str, Any]:
         """All that must not be forgotten, as JSON values."""
-        ref, me = self._ref(), self.me
+        me = self.me
         return {
             "boot": me.boot,
             "weight": me.weight,
             "round": me.round,
             "seen": me.seen,
-            "slots": [ref.digest, ref.nbytes],
-            "memory": [self.memory.digest, self.memory.nbytes] if self.memory else None,
+            "slots": ref_state(self._ref()),
+            "memory": ref_state(self.memory),
             "mixer": self.mixer.state(),
         }
 

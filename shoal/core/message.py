@@ -20,8 +20,9 @@ Bodies (models, updates) never travel inside: `Ref` names one by the SHA-256 of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from shoal.core.tree import Slots
 
@@ -42,6 +43,16 @@ class Ref:
 
     digest: str
     nbytes: int
+
+
+def ref_state(ref: Ref | None) -> list[str | int] | None:
+    """A reference as JSON values; None for none."""
+    return [ref.digest, ref.nbytes] if ref is not None else None
+
+
+def ref_of(state: Sequence[Any] | None) -> Ref | None:
+    """What `ref_state` gave."""
+    return Ref(*state) if state is not None else None
 
 
 class Bodies(Protocol):

@@ -69,6 +69,8 @@ from shoal.core.message import (
     Status,
     Stop,
     Switch,
+    ref_of,
+    ref_state,
 )
 from shoal.core.peer_message import (
     Bulletin,
@@ -130,8 +132,8 @@ class Peer:
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Become what an earlier process has saved."""
-        model = Ref(*kept["model"]) if kept["model"] else None
-        self.state, self.term, self.base = kept["state"], kept["term"], Base(kept["version"], model)
+        self.state, self.term = kept["state"], kept["term"]
+        self.base = Base(kept["version"], ref_of(kept["model"]))
         if kept["gossip"] is not None:
             self.gossip = self._revive(kept["gossip"])
             self.state = "away"  # a handover that was under way is ordered again
@@ -139,12 +141,11 @@ class Peer:
 
     def kept(self) -> dict[str, Any]:
         """All that must not be forgotten, as JSON values."""
-        model = self.base.model
         return {
             "state": self.state if self.gossip is not None else "coordinated",
             "term": self.term,
             "version": self.base.version,
-            "model": [model.digest, model.nbytes] if model is not None else None,
+            "model": ref_state(self.base.model),
             "gossip": self.gossip.state() if self.gossip is not None else None,
         }
 

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.core.message import Ack, Amendment, Order, OrderId, Ref, Status
+from shoal.core.message import Ack, Amendment, Order, OrderId, Ref, Status, ref_of, ref_state
 
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked again until its process restarts."""
@@ -148,8 +148,8 @@ def _order_state(order: Order | None) -> dict[str, Any] | None:
         "kind": order.kind,
         "version": order.version,
         "seed": order.seed,
-        "body": _ref_state(order.body),
-        "base": _ref_state(order.base),
+        "body": ref_state(order.body),
+        "base": ref_state(order.base),
         "numbers": order.numbers,
         "rev": order.rev,
         "recall": order.recall,
@@ -162,15 +162,7 @@ def _order_of(state: dict[str, Any] | None) -> Order | None:
         return None
     boot, n = state["id"]
     plain = {name: state[name] for name in ("node", "kind", "version", "seed", "numbers", "rev", "recall", "until")}
-    return Order((boot, n), body=_ref_of(state["body"]), base=_ref_of(state["base"]), **plain)
-
-
-def _ref_state(ref: Ref | None) -> list[str | int] | None:
-    return [ref.digest, ref.nbytes] if ref is not None else None
-
-
-def _ref_of(state: list[Any] | None) -> Ref | None:
-    return Ref(*state) if state is not None else None
+    return Order((boot, n), body=ref_of(state["body"]), base=ref_of(state["base"]), **plain)
 
 
 def order_refs(state: list[dict[str, Any]]) -> list[Ref]:

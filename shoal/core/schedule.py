@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
+from shoal.core.errors import InvalidJob
 from shoal.core.message import Kind, Metrics
 
 WINDOW = "window"
@@ -168,3 +169,28 @@ class Schedule:
     def decide(self, view: View) -> list[Decision]:
         """What to do now. Must come to a Wait after finitely many decisions were carried out."""
         raise TypeError(f"{type(self).__name__} does not say when to ask and when to close")
+
+
+@dataclass(frozen=True)
+class Anchored(Schedule):
+    """One whose reports are relative to a base, and which goes on until its nodes have trained enough."""
+
+    versions: ClassVar[int] = 1_000_000
+    anchored: ClassVar[bool] = True
+
+    def admits(self, staleness: int) -> bool:
+        """A report counts as long as its order stands: orders are withdrawn when the base changes."""
+        return True
+
+
+def gathering(view: View, min_nodes: int) -> list[Decision]:
+    """A wait for that many members, before anybody has been asked; nothing once they are there."""
+    if view.version or view.asked or len(view.members) >= min_nodes:
+        return []
+    return [Wait(f"{len(view.members)} of {min_nodes} nodes have joined")]
+
+
+def check_patience(name: str, deadline_s: float, min_nodes: int) -> None:
+    """Raise `InvalidJob` for settings under which a schedule would wait for ever, or for nobody."""
+    if not 0 < deadline_s < float("inf") or min_nodes < 1:
+        raise InvalidJob(f"{name}: deadline_s must be above 0, min_nodes at least 1")

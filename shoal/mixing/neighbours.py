@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, get_args
 from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref
+from shoal.core.message import Ref, ref_state
 from shoal.core.peer_message import MixingMessage, Offer, Taken
 from shoal.core.repeat import Repeats
 from shoal.core.sums import TreeSum
@@ -242,7 +242,7 @@ class NeighboursMixer:
         offer = self.offer
         if offer is None:
             return {"round": self.round}
-        kept = [offer.node, [offer.body.digest, offer.body.nbytes], offer.seen, offer.weight]
+        kept = [offer.node, ref_state(offer.body), offer.seen, offer.weight]
         return {"round": self.round, "offer": kept, "to": list(self._to)}
 
     def restore(self, state: dict[str, Any]) -> None:

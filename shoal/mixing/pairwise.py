@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 from shoal.core.errors import InvalidJob
 from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref
+from shoal.core.message import Ref, ref_state
 from shoal.core.peer_message import (
     Busy,
     ExchangeId,
@@ -411,11 +411,11 @@ class PairwiseMixer:
     def state(self) -> dict[str, Any]:
         return {
             "doubts": [
-                [list(xid), one.partner, [one.shown.digest, one.shown.nbytes], one.weight, one.cap]
+                [list(xid), one.partner, ref_state(one.shown), one.weight, one.cap]
                 for xid, one in sorted(self.doubts.items())
             ],
             "answers": [
-                [list(xid), [one.shown.digest, one.shown.nbytes], one.weight, one.share, one.seen]
+                [list(xid), ref_state(one.shown), one.weight, one.share, one.seen]
                 for xid, one in sorted(self.answers.items())
             ],
             "over": {node: list(last) for node, last in sorted(self.over.items())},

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref
+from shoal.core.message import Ref, ref_state
 from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Push, Taken
 from shoal.core.repeat import Repeats
 from shoal.core.tree import Tree, norm, same_layout, towards
@@ -208,7 +208,7 @@ class PushSumMixer:
         return {
             "mass": self.mass,
             "pending": [
-                [list(xid), one.partner, one.mass, [one.shown.digest, one.shown.nbytes], one.seen]
+                [list(xid), one.partner, one.mass, ref_state(one.shown), one.seen]
                 for xid, one in sorted(self.pending.items())
             ],
             "last": {node: [one.boot, one.number, one.taken] for node, one in sorted(self.last.items())},

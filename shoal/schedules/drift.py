@@ -23,14 +23,16 @@ from shoal.core.schedule import (
     VIOLATIONS,
     WINDOW,
     Advance,
+    Anchored,
     Ask,
     Close,
     Decision,
     Recall,
-    Schedule,
     View,
     Wait,
     Warn,
+    check_patience,
+    gathering,
 )
 
 WINDOW_CHECKS = 4
@@ -62,13 +64,11 @@ STEP_MAX = 2.0
 
 
 @dataclass(frozen=True)
-class Drift(Schedule):
+class Drift(Anchored):
     """Speak only when models have drifted apart."""
 
     name: ClassVar[str] = "drift"
     title: ClassVar[str] = "Dynamic averaging"
-    versions: ClassVar[int] = 1_000_000
-    anchored: ClassVar[bool] = True
 
     delta: float | Literal["auto"] = "auto"
     """Delta, the greatest ||w - r||^2 of a silent node; "auto": measured in a first window."""
@@ -92,24 +92,19 @@ class Drift(Schedule):
             raise InvalidJob('drift: relative needs a number for delta, not "auto"', hint="0.01 is 1 % of ||r||^2")
         if not 0 <= self.bytes_per_hour < float("inf"):
             raise InvalidJob(f"drift: bytes_per_hour is {self.bytes_per_hour}")
-        if not 0 < self.deadline_s < float("inf") or self.min_nodes < 1:
-            raise InvalidJob("drift: deadline_s must be above 0, min_nodes at least 1")
+        check_patience(self.name, self.deadline_s, self.min_nodes)
 
     @property
     def ahead(self) -> int:
         """One check at a time in step, any number else."""
         return 1 if self.in_step else 0
 
-    def admits(self, staleness: int) -> bool:
-        """A report counts as long as its order stands: orders are withdrawn when the reference changes."""
-        return True
-
     # Decisions
 
     def decide(self, view: View) -> list[Decision]:
         """Greet newcomers, then balance, complete, or wait."""
-        if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
-            return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
+        if wait := gathering(view, self.min_nodes):
+            return wait
         due = [node for node in view.members if self.rests(view.numbers, node, view.now)]
         resting = {node: view.numbers[f"rest.{node}"] for node in due}
         fresh = tuple(node for node in view.idle if node not in view.reports and node not in resting)

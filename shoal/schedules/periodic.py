@@ -15,17 +15,15 @@ from typing import ClassVar
 
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Metrics
-from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, Schedule, View, Wait
+from shoal.core.schedule import Advance, Anchored, Ask, Close, Decision, Recall, View, Wait, check_patience, gathering
 
 
 @dataclass(frozen=True)
-class Periodic(Schedule):
+class Periodic(Anchored):
     """Average a share of the nodes at every check."""
 
     name: ClassVar[str] = "periodic"
     title: ClassVar[str] = "Periodic averaging"
-    versions: ClassVar[int] = 1_000_000
-    anchored: ClassVar[bool] = True
 
     share: float = 1.0
     """C: of the nodes, those that are averaged at each check; 0: none before the end."""
@@ -37,17 +35,12 @@ class Periodic(Schedule):
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise InvalidJob(f"periodic: share is {self.share}, but a share of the nodes lies in [0, 1]")
-        if not 0 < self.deadline_s < float("inf") or self.min_nodes < 1:
-            raise InvalidJob("periodic: deadline_s must be above 0, min_nodes at least 1")
+        check_patience(self.name, self.deadline_s, self.min_nodes)
 
     @property
     def ahead(self) -> int:
         """One check at a time where some of the nodes will be asked."""
         return 1 if 0 < self.share < 1 else 0
-
-    def admits(self, staleness: int) -> bool:
-        """A report counts as long as its order stands."""
-        return True
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
         """The share, from which nodes know whether they are waited for."""
@@ -55,8 +48,8 @@ class Periodic(Schedule):
 
     def decide(self, view: View) -> list[Decision]:
         """Greet newcomers, then average, or wait."""
-        if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
-            return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
+        if wait := gathering(view, self.min_nodes):
+            return wait
         learning = set(view.members) - view.finished
         if not learning and not view.busy and view.reports:
             return [Close(f"all {len(view.members)} nodes have trained enough", rebase=True, last=True)]

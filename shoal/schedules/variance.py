@@ -24,7 +24,20 @@ from typing import ClassVar, Literal
 
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Metrics
-from shoal.core.schedule import FULL, WINDOW, Advance, Ask, Close, Decision, Recall, Schedule, View, Wait
+from shoal.core.schedule import (
+    FULL,
+    WINDOW,
+    Advance,
+    Anchored,
+    Ask,
+    Close,
+    Decision,
+    Recall,
+    View,
+    Wait,
+    check_patience,
+    gathering,
+)
 from shoal.core.words import counted
 
 WINDOW_CHECKS = 4
@@ -32,13 +45,11 @@ WINDOW_CHECKS = 4
 
 
 @dataclass(frozen=True)
-class Variance(Schedule):
+class Variance(Anchored):
     """Average all when their models have drifted apart."""
 
     name: ClassVar[str] = "variance"
     title: ClassVar[str] = "Functional dynamic averaging"
-    versions: ClassVar[int] = 1_000_000
-    anchored: ClassVar[bool] = True
     estimates: ClassVar[bool] = True
 
     theta: float | Literal["auto"] = "auto"
@@ -57,24 +68,19 @@ class Variance(Schedule):
             raise InvalidJob(f"variance: theta is {self.theta}, but must be above 0", hint='"auto" measures it')
         if self.checks_max < 1:
             raise InvalidJob(f"variance: checks_max is {self.checks_max}, but must be at least 1")
-        if not 0 < self.deadline_s < float("inf") or self.min_nodes < 1:
-            raise InvalidJob("variance: deadline_s must be above 0, min_nodes at least 1")
+        check_patience(self.name, self.deadline_s, self.min_nodes)
 
     @property
     def ahead(self) -> int:
         """One check at a time in step, any number else."""
         return 1 if self.in_step else 0
 
-    def admits(self, staleness: int) -> bool:
-        """A report counts as long as its order stands: orders are withdrawn when the reference changes."""
-        return True
-
     # Decisions
 
     def decide(self, view: View) -> list[Decision]:
         """Greet newcomers, then synchronise all, or wait."""
-        if view.version == 0 and not view.asked and len(view.members) < self.min_nodes:
-            return [Wait(f"{len(view.members)} of {self.min_nodes} nodes have joined")]
+        if wait := gathering(view, self.min_nodes):
+            return wait
         fresh = tuple(node for node in view.idle if node not in view.reports)
         if fresh:
             return [Ask(fresh, "train", f"{counted(len(fresh), 'node')} from version {view.version}")]

@@ -17,7 +17,6 @@ from shoal.core.peer_message import PeerMessage, Relayed, Swap, Swapped
 from shoal.core.tree import Slots
 from shoal.mixing.pairwise import Pairwise
 from shoal.sim.bodies import MemoryBodies
-from shoal.sim.faults import Fate
 from shoal.sim.mesh import Mesh, Weather
 from shoal.sim.node import Node, Perform
 from shoal.sim.watch import Watch
@@ -144,26 +143,17 @@ class PeerWorld(World):
     def __init__(
         self, setup: Setup, commons: Commons, perform: Perform, pace: Pace, *, weather: Weather, **named: Any
     ) -> None:
-        self._commons, self._perform = commons, perform
+        self._commons = commons
         self.models_sent = 0
         self.mesh = Mesh(named["clock"], weather, Random(f"mesh/{setup.seed}"))
         super().__init__(setup, perform, pace, **named)
 
-    def _make_node(self, name: str, rng: Random, perform: Perform, pace: Pace, watch: Watch) -> Node:
-        return PeerNode(
-            name,
-            self.clock,
-            partial(self._up, name),
-            perform,
-            partial(pace, name),
-            watch=watch,
-            fate=Fate(self.clock, rng, self.setup.faults.node_crashes, self.setup.faults),
-            beat_s=self.setup.beat_s,
-            setup=self.setup,
-            commons=self._commons,
-            bodies=self.bodies,
-            tell=partial(self._tell, name),
-        )
+    def _make_node(
+        self, name: str, rng: Random, perform: Perform, pace: Pace, watch: Watch, make: Callable[..., Node] = PeerNode
+    ) -> Node:
+        tell = partial(self._tell, name)
+        kind = partial(make, setup=self.setup, commons=self._commons, bodies=self.bodies, tell=tell)
+        return super()._make_node(name, rng, perform, pace, watch, kind)
 
     def peer(self, name: str) -> PeerNode:
         """That node."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
@@ -159,7 +159,7 @@ class Peer:
             self.feed(Done(order.id, None, error.message))
             return
         assert isinstance(made, Result)
-        self.feed(Done(order.id, replace(made)))
+        self.feed(Done(order.id, made))
 
     def names(self) -> list[Ref]:
         """The bodies that disk and process need."""

@@ -91,8 +91,11 @@ class World:
         self._cared: dict[str, int] = {}
         self._asker = "", 0
 
-    def _make_node(self, name: str, rng: Random, perform: Perform, pace: Pace, watch: Watch) -> Node:
-        return Node(
+    def _make_node(
+        self, name: str, rng: Random, perform: Perform, pace: Pace, watch: Watch, make: Callable[..., Node] = Node
+    ) -> Node:
+        """A node; `make` may be a kind of its own, with what it needs beyond this."""
+        return make(
             name,
             self.clock,
             partial(self._up, name),
