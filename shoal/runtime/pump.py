@@ -345,8 +345,8 @@ class Pump:
             self.log.debug("status lost", why=error.message)
 
     def _deliver(self, said: Report | Fail) -> None:
-        """Start to deliver, unless that is under way."""
-        if self._delivery is not None and not self._delivery.task.done() and self._delivery.of is said:
+        """Start to deliver, unless that is under way, or has been answered a moment ago: the answer waits its turn."""
+        if self._delivery is not None and self._delivery.of is said:
             return
         watch = Watch()
         self._delivery = _Running(said, self._group.create_task(self._delivering(said, watch)), watch)

@@ -103,8 +103,8 @@ class Joined(threading.Thread):
     def _at(self, point: str) -> None:
         if point == "report.sending":
             order = self.agent.jobs["digits"].pump.worker.order
-            assert order is not None
-            self.before_report(order)
+            if order is not None:  # else it has been withdrawn meanwhile
+                self.before_report(order)
 
     def run(self) -> None:
         try:
@@ -115,7 +115,9 @@ class Joined(threading.Thread):
     def finish(self) -> None:
         self.join(240.0)
         assert not self.is_alive(), "it goes on and on"
-        assert self.outcome is True, self.outcome
+        if isinstance(self.outcome, BaseException):
+            raise AssertionError(f"{self.agent.name} ended with {self.outcome!r}") from self.outcome
+        assert self.outcome is True
 
 
 def clients(api: Api, folder: Path, url: str = "") -> list[Joined]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, StorageFailed, Unreachable
-from shoal.core.machine import Result
+from shoal.core.machine import Result, Timer
 from shoal.core.message import Ack, Fail, Idle, Message, Order, OrderId, Ref, Report, Status, Stop
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
@@ -289,6 +289,25 @@ def test_one_delivery_at_a_time() -> None:
 
     pumped(scenario, world, worker_beat_s=0.005)
     assert most == [1]
+
+
+def test_what_has_just_been_answered_is_not_sent_again() -> None:
+    """The worker's alarm goes off when the answer is there, but has not had its turn."""
+    points: list[str] = []
+    pumps: list[Pump] = []
+
+    def at(point: str) -> None:
+        points.append(point)
+        if point == "report.answered":
+            pumps[0]._put(Timer())
+
+    async def scenario(world: World, pump: Pump) -> None:
+        pumps.append(pump)
+        await pump.take(order(1))
+        await until(logged(world, "keep None"))
+
+    pumped(scenario, at=at)
+    assert points.count("report.sending") == 1
 
 
 def test_a_delivery_is_given_up_for_a_newer_order() -> None:
