@@ -5,127 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import pytest
 
-from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, StorageFailed, Unreachable
-from shoal.core.machine import Result, Timer
-from shoal.core.message import Ack, Fail, Idle, Message, Order, OrderId, Ref, Report, Status, Stop
+from shoal.core.errors import InvalidPayload, NotAllowed, Refused, StorageFailed, Unreachable
+from shoal.core.machine import Result
+from shoal.core.message import Ack, Idle, Order, Ref, Report, Stop
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
-from shoal.runtime.backoff import Backoff
-from shoal.runtime.pump import Held, Ports, Pump, Watch
+from shoal.runtime.pump import Ports, Pump, Watch
 from shoal.runtime.threads import Lane
 from tests.runtime.hands import BODY, MEMORY, begins, order
-
-
-class World:
-    """Transport, Keep and Do in one: everything that happens is noted in `log`, in its order."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.brought: Slots | None = None  # the body that comes with an order
-        self.answers: dict[str, list[Any]] = {}  # what the next calls raise or return, by name
-        self.gate = threading.Event()
-        self.gate.set()
-        self.started = threading.Event()
-
-    def _say(self, name: str, note: str, otherwise: Any = None) -> Any:
-        self.log.append(note)
-        answers = self.answers.get(name, [])
-        found = answers.pop(0) if answers else otherwise
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
-        raise AssertionError("the pump doesn't poll")
-
-    def at_hand(self, job: str, ref: Ref) -> Slots | None:
-        return self.brought
-
-    def body(self, job: str, ref: Ref, cancelled: Callable[[], bool]) -> Slots:
-        return self._say("body", f"fetch {ref.digest[0]}", {"step": 1.0})
-
-    def report(self, job: str, said: Report, body: Any, cancelled: Callable[[], bool]) -> Ack:
-        return self._say("report", f"report {said.order[1]}", Ack(said.order, True))
-
-    def fail(self, job: str, said: Fail) -> Ack:
-        return self._say("fail", f"fail {said.order[1]}: {said.error}", Ack(said.order, False, "noted"))
-
-    def status(self, job: str, said: Status) -> None:
-        self._say("status", f"status {said.order[1]} check {said.check}")
-
-    def beat(self, job: str, order: OrderId, fraction: float) -> None:
-        self._say("beat", f"beat {order[1]} {fraction}")
-
-    def leave(self) -> None:
-        raise AssertionError("the agent leaves")
-
-    def said(self, said: Report | None, pending: Ref | None) -> None:
-        with_memory = f" with {pending.digest[0]}" if pending else ""
-        self._say("keep", f"keep {said.order[1] if said else None}{with_memory}")
-
-    def payload(self, ref: Ref) -> bytes:
-        return b"payload"
-
-    def memory(self, ref: Ref) -> None:
-        self._say("memory", f"memory {ref.digest[0]}")
-
-    def perform(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        return self.do(order, slots, memory, watch)  # looked up late: tests replace it
-
-    def do(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        self.log.append(f"begin {order.id[1]}")
-        self.started.set()
-        watch.tick(0.5)
-        while not self.gate.wait(0.002):
-            try:
-                watch.tick(0.5)
-            except Cancelled:
-                self.log.append(f"cancelled {order.id[1]}")
-                raise
-        return self._say("do", f"end {order.id[1]}", Result(1.0, BODY, {}, self.result_memory))
-
-    result_memory: Ref | None = None
-
-
-def pumped(scenario: Callable[[World, Pump], Awaitable[None]], world: World | None = None, **more: Any) -> World:
-    """Run a scenario beside a pump; whatever stops the pump comes out."""
-    found = world or World()
-
-    async def main() -> None:
-        worker = more.pop("worker", None) or Worker("a", beat_s=more.pop("worker_beat_s", 100.0))
-        lane = Lane("lane")
-        ports = Ports(found, found, begins(found.perform), lane, time.monotonic, Backoff(0.001, 0.002), **more)
-        pump = Pump("j", worker, ports)
-        running = asyncio.create_task(pump.run())
-        acting = asyncio.create_task(scenario(found, pump))
-        try:
-            done, _ = await asyncio.wait({running, acting}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                await task
-            await acting
-        finally:
-            found.gate.set()
-            for task in (running, acting):
-                task.cancel()
-            await asyncio.gather(running, acting, return_exceptions=True)
-            lane.close()
-
-    asyncio.run(asyncio.wait_for(main(), 20.0))
-    return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - threads set no event
-        await asyncio.sleep(0.001)
-
-
-def logged(world: World, *notes: str) -> Callable[[], bool]:
-    return lambda: all(note in world.log for note in notes)
+from tests.runtime.world import World, logged, pumped, until
 
 
 @pytest.mark.parametrize("brought", [None, {"step": 1.0}], ids=["fetched", "brought along"])
@@ -253,86 +144,6 @@ def test_it_beats_while_it_trains_and_only_then() -> None:
         assert len(world.log) == count
 
     pumped(scenario, beat_s=0.005)
-
-
-def test_a_report_is_sent_until_it_is_acknowledged() -> None:
-    world = World()
-    world.answers["report"] = [Unreachable("gone"), Unreachable("gone"), Ack((1, 1), True)]
-
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
-        await until(logged(world, "keep None"))
-
-    assert pumped(scenario, world).log.count("report 1") == 3
-
-
-def test_one_delivery_at_a_time() -> None:
-    """The worker's alarm says again and again what is being said already."""
-    world, go = World(), threading.Event()
-    real, now, most = world.report, [0], [0]
-
-    def slow(job: str, said: Report, body: Any, cancelled: Callable[[], bool]) -> Ack:
-        now[0] += 1
-        most[0] = max(most[0], now[0])
-        go.wait(10.0)
-        now[0] -= 1
-        return real(job, said, body, cancelled)
-
-    world.report = slow  # type: ignore[method-assign]
-
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
-        await until(logged(world, "keep 1"))
-        await asyncio.sleep(0.05)
-        go.set()
-        await until(logged(world, "keep None"))
-
-    pumped(scenario, world, worker_beat_s=0.005)
-    assert most == [1]
-
-
-def test_what_has_just_been_answered_is_not_sent_again() -> None:
-    """The worker's alarm goes off when the answer is there, but has not had its turn."""
-    points: list[str] = []
-    pumps: list[Pump] = []
-
-    def at(point: str) -> None:
-        points.append(point)
-        if point == "report.answered":
-            pumps[0]._put(Timer())
-
-    async def scenario(world: World, pump: Pump) -> None:
-        pumps.append(pump)
-        await pump.take(order(1))
-        await until(logged(world, "keep None"))
-
-    pumped(scenario, at=at)
-    assert points.count("report.sending") == 1
-
-
-def test_a_delivery_is_given_up_for_a_newer_order() -> None:
-    world = World()
-    real = world.report
-
-    def never_the_first(job: str, said: Report, body: Any, cancelled: Callable[[], bool]) -> Ack:
-        answer = real(job, said, body, cancelled)
-        if said.order[1] == 1:
-            raise Unreachable("gone")
-        return answer
-
-    world.report = never_the_first  # type: ignore[method-assign]
-
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
-        await until(lambda: world.log.count("report 1") > 2)
-        await pump.take(order(2))
-        await until(lambda: pump.held is None)
-        count = world.log.count("report 1")
-        await asyncio.sleep(0.05)
-        assert world.log.count("report 1") <= count + 1
-
-    log = pumped(scenario, world).log
-    assert log.index("keep None") < log.index("begin 2")
 
 
 @pytest.mark.parametrize(
