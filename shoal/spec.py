@@ -17,8 +17,12 @@
     name = "quantize"
     bits = 8
 
-The tables `algorithm`, `schedule` and `filters` take the fields of the class they name. An unknown key is an error with
-a suggestion, never ignored.
+    [gossip]
+    allowed = true
+    mixing = { name = "pairwise" }
+
+The tables `algorithm`, `schedule`, `filters` and `gossip.mixing` take the fields of the class they name. An unknown key
+is an error with a suggestion, never ignored.
 """
 
 from __future__ import annotations
@@ -32,10 +36,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
+from shoal.core.failover import Failover
 from shoal.core.filter import Filter
 from shoal.core.hub import Plan
 from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
+from shoal.mixing.pairwise import Pairwise
 from shoal.plugins import KINDS, algorithms, filters, schedules, suggestion
 
 T = TypeVar("T")
@@ -59,6 +65,53 @@ class Limits(_Table):
     weight_max: float = Field(1e9, gt=0, le=1e15, description="greatest number of examples that a node may claim")
 
 
+class Gossip(_Table):
+    """How the nodes carry the job on without the coordinator, if they may."""
+
+    allowed: bool = Field(False, description="whether nodes may carry the job on by themselves, told to or not")
+    mixing: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "pairwise"}, description="how the models of peers become one"
+    )
+    ttl_s: float = Field(Failover.ttl_s, gt=0, description="seconds of silence after which a node suspects")
+    grace_s: float = Field(Failover.grace_s, gt=0, description="seconds of suspicion before any node goes away")
+    votes: Literal["any", "majority"] | int = Field(
+        Failover.votes, description="nodes that must miss the coordinator: any two, more than half, or so many"
+    )
+    dwell_s: float = Field(
+        Failover.dwell_s, ge=0, description="seconds that a node which left by itself stays away at least"
+    )
+    settle_s: float = Field(
+        Failover.settle_s, gt=0, description="seconds that open exchanges are waited for on the way back"
+    )
+    return_s: float = Field(
+        Plan.return_s, gt=0, description="seconds that the coordinator waits on the way back for who has not answered"
+    )
+
+    @field_validator("mixing")
+    @classmethod
+    def _named(cls, table: dict[str, Any]) -> dict[str, Any]:
+        return _named(table)
+
+    def failover(self) -> Failover:
+        """When a node goes away by itself. Raises `InvalidJob`."""
+        return Failover(self.ttl_s, self.grace_s, self.votes, self.dwell_s, self.settle_s)
+
+    def build_mixing(self) -> Pairwise:
+        """The way of mixing, configured. Raises `InvalidJob`."""
+        return _build("mixing", self.mixing, mixings())
+
+
+def mixings() -> dict[str, type[Pairwise]]:
+    """Ways of mixing by name."""
+    return {Pairwise.name: Pairwise}
+
+
+def _named(table: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(table.get("name"), str):
+        raise ValueError('must say name = "…"')
+    return table
+
+
 class JobSpec(_Table):
     """A job file."""
 
@@ -79,23 +132,23 @@ class JobSpec(_Table):
     )
     limits: Limits = Field(default_factory=Limits)
     held_out: HeldOut | None = None
+    gossip: Gossip = Field(default_factory=Gossip)
 
     @field_validator("algorithm", "schedule")
     @classmethod
-    def _named(cls, table: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(table.get("name"), str):
-            raise ValueError('must say name = "…"')
-        return table
+    def _is_named(cls, table: dict[str, Any]) -> dict[str, Any]:
+        return _named(table)
 
     @field_validator("filters")
     @classmethod
     def _all_named(cls, tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [cls._named(table) for table in tables]
+        return [_named(table) for table in tables]
 
     def plan(self, start: Ref | None = None) -> Plan:
         """What the hub needs to know."""
         versions = self.rounds or self.build_schedule().versions
-        return Plan(versions, self.seed, self.sums, start, self.patience_s, tuple(self.build_filters()))
+        filters = tuple(self.build_filters())
+        return Plan(versions, self.seed, self.sums, start, self.patience_s, filters, self.gossip.return_s)
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm, configured. Raises `InvalidJob`."""
@@ -132,7 +185,7 @@ def _invalid(error: ValidationError, prefix: str = "") -> InvalidJob:
     where = ".".join(str(part) for part in first["loc"])
     hint = ""
     if first["type"] == "extra_forbidden":
-        tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut}
+        tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut, "gossip": Gossip}
         table = tables.get(str(first["loc"][0]), JobSpec) if len(first["loc"]) > 1 else JobSpec
         hint = suggestion(str(first["loc"][-1]), table.model_fields)
     text = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
@@ -147,6 +200,8 @@ def parse_job(values: dict[str, Any]) -> JobSpec:
         raise _invalid(error) from None
     _check_fit(spec.build_algorithm(), spec.build_schedule())
     spec.build_filters()
+    spec.gossip.failover()
+    spec.gossip.build_mixing()
     return spec
 
 
@@ -193,7 +248,7 @@ def job_schema() -> dict[str, Any]:
     """The JSON Schema of a job file, with the fields of every installed algorithm, schedule and filter."""
     schema = JobSpec.model_json_schema()
     definitions = schema.setdefault("$defs", {})
-    for what, known in KINDS.items():
+    for what, known in {**KINDS, "mixing": mixings}.items():
         options = []
         for name, kind in known().items():
             table = TypeAdapter(kind).json_schema()
@@ -204,8 +259,8 @@ def job_schema() -> dict[str, Any]:
         if what == "filter":
             schema["properties"]["filters"]["items"] = {"oneOf": options}
         else:
-            about = schema["properties"][what].get("description")
-            schema["properties"][what] = {"oneOf": options, "description": about}
+            place = definitions["Gossip"]["properties"] if what == "mixing" else schema["properties"]
+            place[what] = {"oneOf": options, "description": place[what].get("description")}
     schema["title"] = "A shoal job"
     return schema
 

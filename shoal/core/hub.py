@@ -304,15 +304,15 @@ class Hub(HubActs):
         if self.phase != "running":
             return [Note("warning", f"a job that is {self.phase} cannot be switched", self.version)]
         if event.to == "server":
-            return self._return(event.why, now)
+            return self._return(event.why, now) if self.mode == "away" else []
         if self.mode != "server":
             return []
         why = f"the peers carry on: {event.why}"
-        closed = self._close(Close(why, rebase=self.schedule.anchored), now) if self.gathered.reports else []
-        self._withdraw()
-        self.clear_round()
+        closed = self._set_down(why, now)
+        if closed and self._is_last:
+            return closed  # that was the last version: nothing is left to be carried on
         self.mode = "away"
-        return [*closed, Note("state", why, self.version)]
+        return [*closed, Note("mode", why, self.version)]
 
     def _return(self, why: str, now: float) -> list[Effect]:
         """Have the peers hand back what they have."""
@@ -320,11 +320,17 @@ class Hub(HubActs):
             return []
         closed: list[Effect] = []
         if self.mode == "server":  # they went away by themselves; what has come in meanwhile counts first
-            closed = self._close(Close(why, rebase=self.schedule.anchored), now) if self.gathered.reports else []
-            self._withdraw()
-            self.clear_round()
+            closed = self._set_down(why, now)
+            self.phase = "running"  # even if that was the last version: what they have learned makes one more
         self.mode = "returning"
-        return [*closed, Note("state", f"back to the server: {why}", self.version)]
+        return [*closed, Note("mode", f"back to the server: {why}", self.version)]
+
+    def _set_down(self, why: str, now: float) -> list[Effect]:
+        """Let what has come in count, and nothing stand any more."""
+        closed = self._close(Close(why, rebase=self.schedule.anchored), now) if self.gathered.reports else []
+        self._withdraw()
+        self.clear_round()
+        return closed
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:
         self.boot, self.issued = self.boot + 1, 0

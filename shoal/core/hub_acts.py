@@ -56,7 +56,7 @@ class HubActs(HubState):
         raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
 
     def _decide(self, view: View) -> list[Decision]:
-        return self.schedule.decide(view) if self.mode == "server" else away.decide(self.mode, view)
+        return self.schedule.decide(view) if self.mode == "server" else away.decide(self.mode, view, self.plan.return_s)
 
     def _act(self, decision: Decision, now: float) -> list[Effect]:
         match decision:
@@ -140,12 +140,16 @@ class HubActs(HubState):
             Note("decision", f"version {self.version}: {close.why}", self.version),
             Save(Version(self.version, model, close.why, opened, now, weight, reports, asked, self.numbers)),
         ]
-        if self.version >= self.plan.versions or self.ends_after_round or close.last:
+        if self._is_last or close.last:
             self.phase = "evaluating"
             self._withdraw()
         elif close.to:
             effects += self._ask(Ask(close.to, "train", ""), now)
         return effects
+
+    @property
+    def _is_last(self) -> bool:
+        return self.version >= self.plan.versions or bool(self.ends_after_round)
 
     def _stepped(self) -> Slots:
         return self.algorithm.step(self.slots | self.anchor.held, self.gathered.totals)
@@ -162,8 +166,10 @@ class HubActs(HubState):
             self._withdraw()
             self.clear_round()
             effects = [Note("decision", "back at the server: nobody has handed anything back", self.version)]
+            if self._is_last:
+                self.phase = "evaluating"
         self.mode = "server"
-        return effects
+        return [*effects, Note("mode", "back at the server", self.version)]
 
     def _ask_for_model(self, now: float) -> list[Effect]:
         """In phase waiting: have exactly one member make an initial model, another one if it takes too long."""

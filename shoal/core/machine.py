@@ -166,7 +166,7 @@ class Measured:
     metrics: Metrics
 
 
-NoteKind = Literal["decision", "node", "refusal", "state", "warning"]
+NoteKind = Literal["decision", "mode", "node", "refusal", "state", "warning"]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Plan:
     """Seconds to wait for an initial model before another node is asked, and for the final evaluations."""
     filters: tuple[Filter, ...] = ()
     """What happens to updates on their way, and to models that are sent to those who hold a base."""
+    return_s: float = 30.0
+    """Seconds that peers who are called back have to hand in what they learned."""
 
     def seed_of(self, version: int, node: str = "") -> int:
         """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)"""

@@ -21,7 +21,7 @@ from coordinator.openapi import document
 from coordinator.settings import Settings
 from shoal.plugins import algorithms, filters, mixings, schedules
 from shoal.presets import PRESETS
-from shoal.spec import HeldOut, JobSpec, Limits
+from shoal.spec import Gossip, HeldOut, JobSpec, Limits
 from shoal.trust.codes import REASONS
 from shoal.trust.papers import KINDS, SIGNED_BY, Peer
 
@@ -114,7 +114,7 @@ def tables() -> dict[str, Callable[[], str]]:
     for kind in (*algorithms().values(), *schedules().values(), *filters().values(), *mixings().values()):
         name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
         found[name] = lambda kind=kind: of_dataclass(kind)
-    models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
+    models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "gossip": Gossip, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {**found, "presets": of_presets, "routes": of_routes, "papers": of_papers, "reasons": of_reasons}
 
