@@ -27,7 +27,7 @@ from transfer import loopback
 
 from coordinator.meter import Meter
 from coordinator.settings import Settings
-from coordinator.uploads import Uploads
+from coordinator.uploads import Form, Uploads
 from shoal import wire
 from shoal.core.message import Ref
 from shoal.core.sums import TreeSum
@@ -45,7 +45,7 @@ class Stages:
         self._ref = write_model(self._file, nbytes)
         data = memoryview(self._file.read_bytes())
         self._pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
-        self._layout = wire.payload_layout(wire.layouts_of(wire.open_payload(data)))
+        self._form = Form(wire.payload_layout(wire.layouts_of(wire.open_payload(data))))
         self._scratch = folder / "scratch"
         self._bodies = FileBodies(folder / "bodies")
         settings = Settings(data=folder, disk_reserve_bytes=0, body_bytes_max=2 * len(data))
@@ -77,13 +77,13 @@ class Stages:
         self._scratch.unlink()
 
     def measure(self) -> None:
-        meter = Meter(self._layout)
+        meter = Meter(self._form.layout)
         for piece in self._pieces:
             meter.feed(piece)
         assert meter.norm is not None
 
     def take(self) -> None:
-        asyncio.run(self._uploads.take("node", self._ref, 0, self._layout, self._arriving()))
+        asyncio.run(self._uploads.take("node", self._ref, 0, self._form, self._arriving()))
         self._bodies.delete(self._ref.digest)
 
     async def _arriving(self) -> AsyncIterator[memoryview]:

@@ -14,6 +14,7 @@ from coordinator.stream import Item
 from coordinator.tables import versions
 from coordinator.views import iso
 from shoal.core.hub import Hub
+from shoal.core.message import Order
 from shoal.core.tree import Tree
 from shoal.core.words import counted
 
@@ -98,6 +99,8 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
         state_why=driver.trouble or _why(hub),
         algorithm=driver.hub.algorithm.name,
         schedule=driver.hub.schedule.name,
+        mode=hub.mode,
+        mode_since=iso(driver.mode_since),
         version=hub.version,
         versions=None if _is_open(driver) else hub.plan.versions,
         progress=_progress(coordinator, driver),
@@ -135,13 +138,29 @@ def _why(hub: Hub) -> str:
         return hub.paused_why
     if hub.phase == "waiting":
         return "for an initial model" if hub.roster.here() else "for a node"
+    if hub.phase == "running" and hub.mode != "server":
+        return _where(hub)
     measured = counted(len(hub.gathered.reports), "report")
     next_one = f"{'version' if hub.schedule.anchored else 'round'} {hub.version + 1}"
     return f"{next_one if hub.phase == 'running' else 'the final model'}: {measured}"
 
 
+def _where(hub: Hub) -> str:
+    """Who has the job while its nodes carry it on."""
+    if hub.mode == "away":
+        away = sum(1 for member in hub.roster.here() if _is_away(member.order))
+        return f"{counted(away, 'node')} carry on from version {hub.version}" if away else "for a node"
+    asked = len(hub.gathered.asked)
+    return f"{len(hub.gathered.reports)} of {counted(asked, 'node')} have handed back"
+
+
+def _is_away(order: Order | None) -> bool:
+    """Whether a node carries on without the coordinator."""
+    return order is not None and order.kind == "gossip"
+
+
 def _eta(hub: Hub, wanted: int) -> float | None:
-    if hub.phase != "running" or not hub.seconds or hub.paused_at is not None:
+    if hub.phase != "running" or hub.mode != "server" or not hub.seconds or hub.paused_at is not None:
         return None
     return (wanted - hub.version) * sum(hub.seconds) / len(hub.seconds)
 
@@ -244,6 +263,7 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
         seconds=doing.seconds,
         metrics=doing.metrics,
         losses=list(doing.losses),
+        away=_is_away(order),
         resting=order is None and not driver.ended and _rests(driver, node),
         up_bytes=coordinator.ledger.of_node[driver.name, node, "up"],
         down_bytes=coordinator.ledger.of_node[driver.name, node, "down"],

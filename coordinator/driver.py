@@ -29,13 +29,13 @@ from coordinator.database import Database
 from coordinator.journal import Entry, Fed
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
-from coordinator.uploads import Uploads
+from coordinator.uploads import Form, Uploads
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.hub_state import state_refs
-from shoal.core.machine import Boot, Effect, Event, NoteKind, Save, Send, Timer, Version, Wake
+from shoal.core.machine import Boot, Effect, Event, Note, NoteKind, Save, Send, Timer, Version, Wake
 from shoal.core.message import Ack, Kind, Order, Ref, Report
-from shoal.core.tree import Layout, Slots
+from shoal.core.tree import Slots
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec
 from shoal.wire import payload_layout
@@ -76,7 +76,7 @@ class Driver:
         self._plan = spec.plan(start)
         self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
         self.hub = self._new_hub(None)
-        self.uploads = Uploads(bodies, services.settings, self._opened if self._plan.filters else None)
+        self.uploads = Uploads(bodies, services.settings)
         self._seq = 0
         self._clock_base, self._clock_zero = 0.0, time.monotonic()
         self._alarm: float | None = None
@@ -91,7 +91,8 @@ class Driver:
         self._asking: set[str] = set()  # nodes whose polls found it busy
         self.restoring = True
         self.ended = False  # as the hub said when it rested last
-        self._expected: Layout | None = None  # of updates: fixed from version 0 on
+        self._forms: dict[Kind, Form] = {}  # fixed from version 0 on
+        self.mode_since: float | None = None  # wall clock: when the job's mode changed last
         self._along: tuple[Ref | None, bytes] = None, b""  # the body that went along with the last order
         self.trouble = ""
         self.closed: list[Version] = []  # closed and projected since somebody last looked (evaluation, retention)
@@ -145,16 +146,26 @@ class Driver:
                 return effect.body
         raise Refused("the hub gave no answer", code="order.none", hint="poll again")
 
-    def expected(self, kind: Kind) -> Layout | None:
-        """The layout of a body that answers an order of that kind; None where any model will do."""
-        if kind != "train":
+    def expected(self, kind: Kind) -> Form | None:
+        """The form of a body that answers an order of that kind; None where any model will do."""
+        if kind not in ("train", "gossip"):
             return None
-        if self._expected is None:
-            self._expected = payload_layout(self.hub.expects(kind))
-        return self._expected
+        if kind not in self._forms:
+            filtered = kind == "train" and self._plan.filters
+            self._forms[kind] = Form(payload_layout(self.hub.expects(kind)), self._opened if filtered else None)
+        return self._forms[kind]
 
     def _opened(self, slots: Slots) -> Slots:
         return self.hub.opened(slots, "train")
+
+    def check_gossip(self) -> None:
+        """Raise `Refused` unless the job's nodes may carry it on by themselves."""
+        if not self.spec.gossip.allowed:
+            raise Refused(
+                f"job {self.name} does not allow that its nodes carry it on by themselves",
+                code="gossip.not-allowed",
+                hint="say allowed = true under [gossip] in its file, and begin it as a new job",
+            )
 
     async def settled(self) -> None:
         """Wait until the hub rests. Raises `StorageFailed` when the job is being restored for longer than that."""
@@ -310,6 +321,7 @@ class Driver:
     def _carry(self, fed: Sequence[Fed]) -> None:
         """The hub rests again: ring the bells, set the alarm."""
         self.ended = self.hub.phase in ENDED
+        self.mode_since = max((one.entry.at for one in fed if _moves(one)), default=self.mode_since)
         self._resting.set()
         for node in self._asking:
             self._services.bells[node].set()
@@ -385,6 +397,7 @@ class Driver:
         hub = self._new_hub(state)
         fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
         self.hub, self._seq = hub, seq
+        self.mode_since = await self._services.database.write(lambda c: journal.moved_at(c, self.name))
         self._durable = {ref.digest for ref in state_refs(state)} if state is not None else set()
         self._clock_base, self._clock_zero = now, time.monotonic()
         self._needed.clear()
@@ -443,6 +456,10 @@ class Driver:
 
 def _notes(fed: Fed) -> bool:
     return any(not isinstance(effect, Send | Wake) for effect in fed.effects)
+
+
+def _moves(fed: Fed) -> bool:
+    return any(isinstance(effect, Note) and effect.kind == "mode" for effect in fed.effects)
 
 
 class _Waiting:

@@ -41,6 +41,8 @@ _SNAPSHOTS = select(snapshots.c.seq).where(snapshots.c.job == _JOB).order_by(sna
 _TRIM_SNAPSHOTS = delete(snapshots).where(snapshots.c.job == _JOB, snapshots.c.seq < _SEQ)
 _TRIM_EVENTS = delete(events).where(events.c.job == _JOB, events.c.seq <= _SEQ, ~events.c.aside)
 
+_KIND = feed.c.data["kind"].as_string()
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -198,10 +200,15 @@ def _snapshot(connection: Connection, job: str, entry: Entry, state: dict[str, A
     connection.execute(_TRIM_EVENTS, oldest)
 
 
+def moved_at(connection: Connection, job: str) -> float | None:
+    """When the job's mode changed last, on the wall's clock; None: never."""
+    return connection.execute(select(func.max(feed.c.at)).where(feed.c.job == job, _KIND == "mode")).scalar()
+
+
 def trim_feed(connection: Connection, job: str, kept: int) -> None:
-    """Forget all but the newest notes. Versions and their metrics are kept in their own table."""
+    """Forget all but the newest notes, and those on the job's mode. Versions and metrics have their own table."""
     newest = connection.execute(
         select(feed.c.id).where(feed.c.job == job).order_by(feed.c.id.desc()).offset(kept).limit(1)
     ).scalar()
     if newest is not None:
-        connection.execute(delete(feed).where(feed.c.job == job, feed.c.id <= newest))
+        connection.execute(delete(feed).where(feed.c.job == job, feed.c.id <= newest, _KIND.is_distinct_from("mode")))

@@ -53,6 +53,7 @@ _STATUS: dict[str, int] = {
     "model.gone": 410,
     "job.exists": 409,
     "job.ended": 409,
+    "job.over": 410,
     "node.exists": 409,
     "order.foreign": 409,
     "order.none": 409,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from coordinator.crash import crashpoint
 from coordinator.meter import Meter
@@ -25,12 +26,20 @@ SEEN_KEPT = 1024
 """Bodies whose form and norm are remembered."""
 
 
-class Uploads:
-    """The bodies of one job (or of no job yet) that are coming in. `opened` undoes the job's filters, if it has any."""
+@dataclass(frozen=True)
+class Form:
+    """What a body must look like; `opened` undoes the filters that it came through, if any."""
 
-    def __init__(self, bodies: FileBodies, settings: Settings, opened: Callable[[Slots], Slots] | None = None) -> None:
-        self._bodies, self._settings, self._opened = bodies, settings, opened
-        self._seen: OrderedDict[str, tuple[float, Layout]] = OrderedDict()  # what a digest names never changes
+    layout: Layout
+    opened: Callable[[Slots], Slots] | None = None
+
+
+class Uploads:
+    """The bodies of one job (or of no job yet) that are coming in. Where no form is expected, any model will do."""
+
+    def __init__(self, bodies: FileBodies, settings: Settings) -> None:
+        self._bodies, self._settings = bodies, settings
+        self._seen: OrderedDict[str, tuple[float, Form | None]] = OrderedDict()  # what a digest names never changes
 
     def room_for(self, nbytes: int) -> None:
         """Raise `StorageFailed` (507) unless the disk has room and keeps its reserve."""
@@ -44,13 +53,13 @@ class Uploads:
             )
 
     async def take(
-        self, owner: str, ref: Ref, start: int, expected: Layout | None, pieces: AsyncIterator[bytes | memoryview]
+        self, owner: str, ref: Ref, start: int, expected: Form | None, pieces: AsyncIterator[bytes | memoryview]
     ) -> None:
         """Receive the bytes from `start` on. Raises `InvalidPayload`, `Refused` (offset) or `StorageFailed`."""
-        check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
+        check = self._check(ref, expected)
         self.room_for(ref.nbytes - start)
         incoming = await asyncio.to_thread(self._bodies.incoming, owner, ref, start)
-        meter = Meter(expected) if expected is not None and not start and self._opened is None else None
+        meter = Meter(expected.layout) if expected is not None and not start and expected.opened is None else None
         with incoming:
             async for piece in pieces:
                 if piece and not start:
@@ -63,7 +72,11 @@ class Uploads:
                 check.finish()
             await _received(self._finish, incoming, expected, meter.norm if meter is not None else None)
 
-    def _finish(self, incoming: Incoming, expected: Layout | None, norm: float | None) -> None:
+    def _check(self, ref: Ref, expected: Form | None) -> wire.BodyCheck:
+        layout = expected.layout if expected is not None else None
+        return wire.BodyCheck(ref.nbytes, layout, nbytes_max=self._settings.body_bytes_max)
+
+    def _finish(self, incoming: Incoming, expected: Form | None, norm: float | None) -> None:
         """Give a body its name; look at it as a whole unless that was done while it came. What is wrong is not kept."""
         incoming.finish()
         if expected is not None and norm is not None:
@@ -75,42 +88,37 @@ class Uploads:
             self._bodies.delete(incoming.ref.digest)
             raise
 
-    def _remember(self, ref: Ref, norm: float, layout: Layout) -> float:
-        self._seen[ref.digest] = norm, layout
+    def _remember(self, ref: Ref, norm: float, form: Form | None) -> float:
+        self._seen[ref.digest] = norm, form
         if len(self._seen) > SEEN_KEPT:
             self._seen.popitem(last=False)
         return norm
 
-    def _examine(self, ref: Ref, expected: Layout | None) -> float:
+    def _examine(self, ref: Ref, expected: Form | None) -> float:
         """The norm of a stored body. Raises `InvalidPayload` for another model's, and for one that is not finite."""
         slots = self._bodies.get(ref)
-        layout = wire.payload_layout(wire.layouts_of(slots))
-        if expected is not None and layout != expected:
+        if expected is not None and wire.payload_layout(wire.layouts_of(slots)) != expected.layout:
             raise _foreign()
-        return self._remember(ref, self._measured(slots, expected), expected or layout)
+        return self._remember(ref, _measured(slots, expected), expected)
 
-    def _measured(self, slots: Slots, expected: Layout | None) -> float:
-        """The norm of what was sent, without its filters. Raises `InvalidPayload` for what is not finite."""
-        return wire.measure(self._opened(slots) if expected is not None and self._opened is not None else slots)
-
-    async def take_whole(self, owner: str, ref: Ref, expected: Layout | None, payload: bytes) -> None:
+    async def take_whole(self, owner: str, ref: Ref, expected: Form | None, payload: bytes) -> None:
         """Receive a body that came in one piece with its report; small, so that one thread does all of it at once."""
         if len(payload) != ref.nbytes:
             raise InvalidPayload(f"{len(payload)} bytes came, {ref.nbytes} were announced", code="payload.length")
-        check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._settings.body_bytes_max)
+        check = self._check(ref, expected)
         await _look(check, payload)
         check.finish()
         self.room_for(ref.nbytes)
         await _received(self._keep, ref, expected, payload)
 
-    def _keep(self, ref: Ref, expected: Layout | None, payload: bytes) -> None:
+    def _keep(self, ref: Ref, expected: Form | None, payload: bytes) -> None:
         slots = wire.open_payload(payload)
-        norm = self._measured(slots, expected)
+        norm = _measured(slots, expected)
         self._bodies.keep(ref, payload)
-        self._remember(ref, norm, expected or wire.payload_layout(wire.layouts_of(slots)))
+        self._remember(ref, norm, expected)
 
-    async def admit(self, report: Report, expected: Layout | None, limits: Limits | None) -> float:
-        """Check a report's stored body against the layout and the job's limits; returns its norm. Changes nothing."""
+    async def admit(self, report: Report, expected: Form | None, limits: Limits | None) -> float:
+        """Check a report's stored body against the form and the job's limits; returns its norm. Changes nothing."""
         if report.body is None:
             return 0.0
         size = self._bodies.size(report.body.digest)
@@ -120,12 +128,17 @@ class Uploads:
             )
         if size != report.body.nbytes:
             raise InvalidPayload(f"the body of that digest has not {report.body.nbytes} bytes", code="payload.length")
-        norm, layout = self._seen.get(report.body.digest, (None, None))
-        if norm is None or (expected is not None and layout != expected):
+        norm, form = self._seen.get(report.body.digest, (None, None))
+        if norm is None or (expected is not None and form != expected):
             norm = await asyncio.to_thread(self._examine, report.body, expected)
         if limits is not None:
             _check_limits(limits, report, norm)
         return norm
+
+
+def _measured(slots: Slots, expected: Form | None) -> float:
+    """The norm of what was sent, without its filters. Raises `InvalidPayload` for what is not finite."""
+    return wire.measure(expected.opened(slots) if expected is not None and expected.opened is not None else slots)
 
 
 async def _look(check: wire.BodyCheck, piece: bytes | memoryview) -> None:

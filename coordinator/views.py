@@ -18,6 +18,7 @@ Metrics = dict[str, Metric]
 Direction = Literal["up", "down"]
 INFO_BYTES_MAX = 8192
 DEPTH_MAX = 32
+Mode = Literal["server", "away", "returning"]
 JobState = Literal["waiting", "running", "paused", "evaluating", "done", "stopped", "failed"]
 
 
@@ -80,7 +81,11 @@ class Job(BaseModel):
     state_why: str
     algorithm: str = Field(examples=["fedavg"])
     schedule: str = Field(examples=["rounds"])
-    mode: Literal["server"] = "server"
+    mode: Mode = Field(
+        "server",
+        description="who leads: the coordinator; its nodes (away); its nodes, handing back (returning)",
+    )
+    mode_since: str | None = Field(None, description="when that changed last; null: never yet")
     version: int = Field(description="versions closed so far")
     versions: int | None = Field(description="versions wanted; null where they come as they like")
     progress: float = Field(description="0 to 1")
@@ -137,7 +142,7 @@ class Note(BaseModel):
     id: int
     at: str
     version: int
-    kind: Literal["decision", "node", "refusal", "state", "warning"]
+    kind: Literal["decision", "mode", "node", "refusal", "state", "warning"]
     node: str | None
     text: str
 
@@ -162,6 +167,7 @@ class JobNode(BaseModel):
     metrics: Metrics
     losses: list[Metric] = Field([], description="train/loss of its last reports, oldest first")
     resting: bool = Field(False, description="left out for a while: it alone kept causing synchronisations")
+    away: bool = Field(False, description="it carries on without the coordinator, or is asked to hand back what it has")
     up_bytes: int
     down_bytes: int
     last_seen_s: float | None
@@ -226,6 +232,34 @@ class Why(BaseModel):
 
     why: str = ""
     when: Literal["now", "round"] = "now"
+
+
+class Switch(BaseModel):
+    """Who is to lead the job, and why."""
+
+    to: Literal["gossip", "server"]
+    why: str = ""
+
+
+class Knock(BaseModel):
+    """A node that carries on without the coordinator. Its term; -1: it only wants to know whether it is heard."""
+
+    term: int = Field(ge=-1, le=2**53)
+
+
+class Lease(BaseModel):
+    """The coordinator is there. Its orders are of this term."""
+
+    term: int
+    ttl_s: float = Field(description="seconds of silence after which it may be suspected")
+
+
+class Return(BaseModel):
+    """A node that is back, and what it carries of the time without the coordinator."""
+
+    away: tuple[Annotated[int, Field(ge=0, le=2**53)], Annotated[int, Field(ge=0, le=2**53)]] | None = Field(
+        None, description="(term, local rounds); null: nothing"
+    )
 
 
 class NewToken(BaseModel):

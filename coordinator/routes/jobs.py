@@ -10,13 +10,15 @@ from sqlalchemy import func, select
 
 from coordinator import describe, views
 from coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
+from coordinator.driver import Driver
 from coordinator.problems import errors
 from coordinator.service import Coordinator
 from coordinator.tables import feed, traffic
 from coordinator.views import iso
 from shoal.core.algorithm import tree_slot
-from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.message import Pause, Ref, Resume, Stop
+from shoal.core.errors import InvalidJob, InvalidPayload, Refused
+from shoal.core.machine import NoteKind
+from shoal.core.message import Pause, Ref, Resume, Stop, Switch
 from shoal.spec import job_schema, parse_job
 
 router = APIRouter(tags=["jobs"], responses=errors(401, 403, 404))
@@ -88,6 +90,43 @@ async def stop(job: str, body: views.Why, _: Operator, coordinator: Coord) -> vi
     return await _job(coordinator, job)
 
 
+@router.post("/jobs/{job}/switch", responses=errors(409))
+async def switch(job: str, body: views.Switch, _: Operator, coordinator: Coord) -> views.Job:
+    """Let the nodes carry a running job on among themselves, or have them hand it back. Twice is once."""
+    driver = coordinator.driver(job)
+    await driver.settled()
+    if _would_move(driver, body.to):
+        await driver.tell(Switch(body.to, body.why or Switch.why))
+    return await _job(coordinator, job)
+
+
+def _would_move(driver: Driver, to: Literal["gossip", "server"]) -> bool:
+    """Whether a switch would change anything. Raises `Refused` where it must not be made, or not now."""
+    hub, name = driver.hub, driver.name
+    if to == "server":
+        return hub.mode == "away"
+    driver.check_gossip()
+    if hub.phase == "waiting":
+        raise Refused(
+            f"job {name} has no model yet that its nodes could carry on",
+            code="switch.no-model",
+            hint="wait for version 0: a node makes it when it joins",
+        )
+    if hub.phase != "running":
+        raise Refused(
+            f"the training of job {name} is over",
+            code="switch.over",
+            hint="nothing is left to be carried on; it ends when its final model is measured",
+        )
+    if hub.mode == "returning":
+        raise Refused(
+            f"the nodes of job {name} are handing back what they have",
+            code="switch.returning",
+            hint=f"wait until it is back: shoal jobs show {name}",
+        )
+    return hub.mode == "server"
+
+
 @router.get("/jobs/{job}/versions")
 async def versions(
     job: str,
@@ -105,12 +144,20 @@ async def versions(
 
 @router.get("/jobs/{job}/notes")
 async def notes(
-    job: str, request: Request, _: Reader, coordinator: Coord, after: After = -1, limit: Limit = 500
+    job: str,
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    after: After = -1,
+    limit: Limit = 500,
+    kind: Annotated[list[NoteKind], Query(description="only notes of these kinds")] = [],  # noqa: B006
 ) -> views.Notes:
     """Decisions with their reasons, and what else happened: the newest `limit`, oldest first."""
     label(request, kind="dashboard")
     coordinator.record(job)
     query = select(feed).where(feed.c.job == job, feed.c.topic == "note", feed.c.id > after)
+    if kind:
+        query = query.where(feed.c.data["kind"].as_string().in_(kind))
     async with coordinator.database.reader.connect() as connection:
         rows = (await connection.execute(query.order_by(feed.c.id.desc()).limit(limit))).all()
     return views.Notes(notes=[views.Note(id=row.id, at=iso(row.at), **row.data) for row in reversed(rows)])

@@ -9,16 +9,31 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from coordinator import views
 from coordinator.access import Coord, Node, label, principal_of
 from coordinator.crash import crashpoint
 from coordinator.driver import Driver
 from coordinator.problems import errors
 from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
-from coordinator.views import Beat
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.core.message import Ack, Fail, Idle, Leave, Message, Order, OrderId, Poll, Report, Status, Stop
+from shoal.core.message import (
+    Ack,
+    Fail,
+    Idle,
+    Join,
+    Kind,
+    Knock,
+    Leave,
+    Message,
+    Order,
+    OrderId,
+    Poll,
+    Report,
+    Status,
+    Stop,
+)
 from shoal.core.roster import amendment
 
 router = APIRouter(tags=["node"], responses=errors(401, 403, 426))
@@ -37,6 +52,12 @@ BODY = {
 def _frame(job: str, message: Message, payload: bytes = b"") -> Response:
     return Response(wire.encode(wire.Frame(job, message, payload)), media_type=wire.MEDIA_TYPE)
 
+
+LEARNED: tuple[Kind, ...] = ("train", "gossip")
+"""What is asked for when a report carries what a node has learned, and its weight."""
+
+TERM_LEAP = 1000
+"""Terms rise by one when nodes go away or a coordinator starts: no node that is right knows one so much higher."""
 
 Held = dict[str, tuple[OrderId, int]]
 """By job: the order in hand, and which form of it."""
@@ -194,7 +215,7 @@ async def _count(coordinator: Coordinator, driver: Driver, order: Order, message
             if body is not None and payload and not driver.bodies.has(body.digest):
                 await driver.uploads.take_whole(message.node, body, expected, payload)
                 came = True
-            limits = driver.spec.limits if order.kind == "train" else None
+            limits = driver.spec.limits if order.kind in LEARNED else None
             norm = await driver.uploads.admit(message, expected, limits)
             crashpoint("report.checked")
             answer = await driver.answer(replace(message, norm=norm), message.node)
@@ -205,7 +226,7 @@ async def _count(coordinator: Coordinator, driver: Driver, order: Order, message
         raise
     if answer.counted:
         doing = coordinator.presence.doing[driver.name, message.node]
-        doing.finish(message.weight if order.kind == "train" else None, wire.plain(message.metrics))
+        doing.finish(message.weight if order.kind in LEARNED else None, wire.plain(message.metrics))
     return answer
 
 
@@ -261,8 +282,60 @@ async def failure(job: str, request: Request, node: Node, coordinator: Coord) ->
     return _frame(job, await driver.answer(message, node))
 
 
+@router.post("/jobs/{job}/knock", responses=errors(404, 409, 410))
+async def knock(job: str, body: views.Knock, request: Request, node: Node, coordinator: Coord) -> views.Lease:
+    """Whether the coordinator is there, asked by a node that carries on without it. No sign of life: it polls nothing.
+
+    The term in the answer is above the one that was told. 410: the job has ended; a poll would say Stop.
+    """
+    label(request, job, node=node, kind="knock")
+    if _ended(coordinator, job):
+        raise _over(coordinator, job)
+    driver = coordinator.driver(job)
+    driver.check_gossip()
+    await driver.settled()
+    if body.term > driver.hub.boot + TERM_LEAP:
+        raise Refused(
+            f"term {body.term} is too far above the job's, which is {driver.hub.boot}",
+            code="term.leap",
+            hint="terms rise by one at a time; remove what the node keeps of this job",
+        )
+    if body.term >= driver.hub.boot:
+        await driver.tell(Knock(node, body.term))
+    return views.Lease(term=driver.hub.boot, ttl_s=driver.spec.gossip.ttl_s)
+
+
+def _over(coordinator: Coordinator, job: str) -> Refused:
+    """That a job has ended, and why."""
+    driver = coordinator.record(job).driver
+    why = driver.hub.ends_after_round if driver is not None else ""
+    return Refused(
+        f"job {job} has ended{f': {why}' if why else ''}",
+        code="job.over",
+        hint="keep what was learned, if it is wanted, and stop",
+    )
+
+
+@router.post("/jobs/{job}/join", responses=FRAME | errors(404, 409), response_class=Response)
+async def join(job: str, body: views.Return, request: Request, node: Node, coordinator: Coord) -> Response:
+    """A node is back, perhaps from a time without the coordinator: then all are asked to hand back what they have."""
+    label(request, job, node=node, kind="join")
+    if _ended(coordinator, job):
+        return _frame(job, Stop(str(_over(coordinator, job).message)))
+    driver = coordinator.driver(job)
+    if body.away is not None:
+        driver.check_gossip()
+    coordinator.presence.heard(node)
+    await driver.tell(Join(node, body.away))
+    await driver.settled()
+    standing = driver.hub.standing(node)
+    if isinstance(standing, Order):
+        return await _order(request, coordinator, driver, standing, known=False)
+    return _frame(job, standing)
+
+
 @router.post("/beat", status_code=204, responses=errors(404))
-async def beat(body: Beat, request: Request, node: Node, coordinator: Coord) -> None:
+async def beat(body: views.Beat, request: Request, node: Node, coordinator: Coord) -> None:
     """How far the node is with its order."""
     coordinator.presence.heard(node)
     if body.job not in coordinator.records:

@@ -49,6 +49,8 @@ NODE = {
     "POST /api/v1/jobs/{job}/reports",
     "POST /api/v1/jobs/{job}/failures",
     "POST /api/v1/jobs/{job}/status",
+    "POST /api/v1/jobs/{job}/knock",
+    "POST /api/v1/jobs/{job}/join",
     "PUT /api/v1/jobs/{job}/bodies/{digest}",
     "HEAD /api/v1/jobs/{job}/bodies/{digest}",
 }
@@ -57,6 +59,7 @@ OPERATE = {
     "POST /api/v1/jobs/{job}/pause",
     "POST /api/v1/jobs/{job}/resume",
     "POST /api/v1/jobs/{job}/stop",
+    "POST /api/v1/jobs/{job}/switch",
     "DELETE /api/v1/nodes/{node}",
     "POST /api/v1/tokens",
     "PUT /api/v1/bodies/{digest}",
@@ -71,6 +74,8 @@ JSON: dict[str, Any] = {
     "POST /api/v1/session": {"token": "sho_x"},
     "POST /api/v1/jobs": {"spec": {}},
     "POST /api/v1/tokens": {"role": "viewer"},
+    "POST /api/v1/jobs/{job}/switch": {"to": "server"},
+    "POST /api/v1/jobs/{job}/knock": {"term": 0},
     "POST /api/v1/beat": {"job": "main", "order": "1.1", "progress": 0.5},
 }
 ITS_JOB = "GET /api/v1/jobs/{job}"  # it names the algorithm that a node has to run

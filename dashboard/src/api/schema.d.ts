@@ -176,6 +176,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/join": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Join
+         * @description A node is back, perhaps from a time without the coordinator: then all are asked to hand back what they have.
+         */
+        post: operations["join_api_v1_jobs__job__join_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/knock": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Knock
+         * @description Whether the coordinator is there, asked by a node that carries on without it. No sign of life: it polls nothing.
+         *
+         *     The term in the answer is above the one that was told. 410: the job has ended; a poll would say Stop.
+         */
+        post: operations["knock_api_v1_jobs__job__knock_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/models/{number}": {
         parameters: {
             query?: never;
@@ -330,6 +372,26 @@ export interface paths {
          * @description End a job, now or when the round in hand has closed.
          */
         post: operations["stop_api_v1_jobs__job__stop_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/switch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Switch
+         * @description Let the nodes carry a running job on among themselves, or have them hand it back. Twice is once.
+         */
+        post: operations["switch_api_v1_jobs__job__switch_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -771,10 +833,16 @@ export interface components {
             };
             /**
              * Mode
+             * @description who leads: the coordinator; its nodes (away); its nodes, handing back (returning)
              * @default server
-             * @constant
+             * @enum {string}
              */
-            mode?: "server";
+            mode?: "server" | "away" | "returning";
+            /**
+             * Mode Since
+             * @description when that changed last; null: never yet
+             */
+            mode_since?: string | null;
             model: components["schemas"]["Model"] | null;
             /**
              * Name
@@ -868,10 +936,16 @@ export interface components {
             };
             /**
              * Mode
+             * @description who leads: the coordinator; its nodes (away); its nodes, handing back (returning)
              * @default server
-             * @constant
+             * @enum {string}
              */
-            mode?: "server";
+            mode?: "server" | "away" | "returning";
+            /**
+             * Mode Since
+             * @description when that changed last; null: never yet
+             */
+            mode_since?: string | null;
             model: components["schemas"]["Model"] | null;
             /**
              * Name
@@ -926,6 +1000,12 @@ export interface components {
          * @description A node in one job.
          */
         JobNode: {
+            /**
+             * Away
+             * @description it carries on without the coordinator, or is asked to hand back what it has
+             * @default false
+             */
+            away?: boolean;
             /** Down Bytes */
             down_bytes: number;
             /** Failures */
@@ -997,6 +1077,27 @@ export interface components {
         Jobs: {
             /** Jobs */
             jobs: components["schemas"]["Job"][];
+        };
+        /**
+         * Knock
+         * @description A node that carries on without the coordinator. Its term; -1: it only wants to know whether it is heard.
+         */
+        Knock: {
+            /** Term */
+            term: number;
+        };
+        /**
+         * Lease
+         * @description The coordinator is there. Its orders are of this term.
+         */
+        Lease: {
+            /** Term */
+            term: number;
+            /**
+             * Ttl S
+             * @description seconds of silence after which it may be suspected
+             */
+            ttl_s: number;
         };
         /**
          * MetricsEvent
@@ -1154,7 +1255,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "decision" | "node" | "refusal" | "state" | "warning";
+            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
             /** Node */
             node: string | null;
             /** Text */
@@ -1189,7 +1290,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "decision" | "node" | "refusal" | "state" | "warning";
+            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
             /** Node */
             node: string | null;
             /** Text */
@@ -1277,6 +1378,20 @@ export interface components {
             version: string;
         };
         /**
+         * Return
+         * @description A node that is back, and what it carries of the time without the coordinator.
+         */
+        Return: {
+            /**
+             * Away
+             * @description (term, local rounds); null: nothing
+             */
+            away?: [
+                number,
+                number
+            ] | null;
+        };
+        /**
          * Session
          * @description Who the browser is signed in as.
          */
@@ -1297,6 +1412,22 @@ export interface components {
          * @description Any event of the stream. The `id` of one that can be replayed is what `Last-Event-ID` names.
          */
         StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"];
+        /**
+         * Switch
+         * @description Who is to lead the job, and why.
+         */
+        Switch: {
+            /**
+             * To
+             * @enum {string}
+             */
+            to: "gossip" | "server";
+            /**
+             * Why
+             * @default
+             */
+            why?: string;
+        };
         /**
          * Token
          * @description A new token.
@@ -1974,6 +2105,81 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    join_api_v1_jobs__job__join_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Return"];
+            };
+        };
+        responses: {
+            /** @description A frame: head length, JSON head, payload */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-shoal-frame": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    knock_api_v1_jobs__job__knock_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Knock"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Lease"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     model_api_v1_jobs__job__models__number__get: {
         parameters: {
             query?: never;
@@ -2062,6 +2268,8 @@ export interface operations {
                 /** @description only what is newer than this */
                 after?: number;
                 limit?: number;
+                /** @description only notes of these kinds */
+                kind?: ("decision" | "mode" | "node" | "refusal" | "state" | "warning")[];
             };
             header?: never;
             path: {
@@ -2246,6 +2454,42 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["Why"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    switch_api_v1_jobs__job__switch_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Switch"];
             };
         };
         responses: {
