@@ -38,11 +38,11 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
 from shoal.core.failover import Failover
 from shoal.core.filter import Filter
+from shoal.core.gossip import Mixing
 from shoal.core.hub import Plan
 from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
-from shoal.mixing.pairwise import Pairwise
-from shoal.plugins import KINDS, algorithms, filters, schedules, suggestion
+from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules, suggestion
 
 T = TypeVar("T")
 
@@ -96,14 +96,9 @@ class Gossip(_Table):
         """When a node goes away by itself. Raises `InvalidJob`."""
         return Failover(self.ttl_s, self.grace_s, self.votes, self.dwell_s, self.settle_s)
 
-    def build_mixing(self) -> Pairwise:
+    def build_mixing(self) -> Mixing:
         """The way of mixing, configured. Raises `InvalidJob`."""
         return _build("mixing", self.mixing, mixings())
-
-
-def mixings() -> dict[str, type[Pairwise]]:
-    """Ways of mixing by name."""
-    return {Pairwise.name: Pairwise}
 
 
 def _named(table: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +243,7 @@ def job_schema() -> dict[str, Any]:
     """The JSON Schema of a job file, with the fields of every installed algorithm, schedule and filter."""
     schema = JobSpec.model_json_schema()
     definitions = schema.setdefault("$defs", {})
-    for what, known in {**KINDS, "mixing": mixings}.items():
+    for what, known in {**KINDS, **PEER_KINDS}.items():
         options = []
         for name, kind in known().items():
             table = TypeAdapter(kind).json_schema()
