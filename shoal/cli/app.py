@@ -19,6 +19,7 @@ from shoal.cli.output import Flags, out
 from shoal.cli.program import Program
 from shoal.cli.run import run
 from shoal.cli.simulate import simulate
+from shoal.cli.switch import switch
 
 START, HERE, THERE, ALONE = "To begin with", "Processes", "At a coordinator", "Without one"
 
@@ -80,6 +81,7 @@ for command, panel in (
     (coordinator, HERE),
     (join, HERE),
     (run, THERE),
+    (switch, THERE),
     (export, THERE),
     (compare, THERE),
     (simulate, ALONE),

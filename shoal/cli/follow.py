@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli.output import Advance, out
-from shoal.cli.text import percent, seconds, size
+from shoal.cli.text import percent, safe, seconds, size
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Seen:
         parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
         if job["state"] not in ("running", "evaluating"):
             parts.append(job["state"])
+        if job["mode"] != "server":
+            parts.append(f"{job['mode']}: {safe(job['state_why'])}")
         if accuracy is not None:
             parts.append(f"[bold]{percent(accuracy)}[/]")
         parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
@@ -66,8 +68,10 @@ def follow(
     *,
     timeout_s: float | None = None,
     check: Callable[[dict[str, Any]], None] | None = None,
+    enough: Callable[[dict[str, Any]], bool] = lambda _job: False,
+    what: str = "ended",
 ) -> dict[str, Any]:
-    """Watch until the job has ended; the job as it stands then.
+    """Watch until the job has ended, or is as it is wanted (`enough`; `what` says it in words); the job as it is then.
 
     `check` is called with the job as it is known, at least every second, and may raise. Raises `ShoalError` with the
     code `job.time-out`.
@@ -87,11 +91,11 @@ def follow(
                 seen.job = api.get(path)
             if check is not None:
                 check(seen.job)
-            if seen.has_ended:
+            if seen.has_ended or enough(seen.job):
                 break
             if due is not None and time.monotonic() > due:
                 raise ShoalError(
-                    f"{job['name']} has not ended within {seconds(timeout_s)}",
+                    f"{job['name']} has not {what} within {seconds(timeout_s)}",
                     code="job.time-out",
                     hint=f"it goes on: shoal jobs show {job['name']}",
                 )

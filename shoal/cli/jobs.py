@@ -45,7 +45,7 @@ _NUMERIC = ("version", "accuracy", "best", "nodes", "up", "down")
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
     return (
         job["name"],
-        state(job["state"]),
+        state(job["state"]) + _elsewhere(job),
         made(job),
         percent(job["metrics"].get("eval/accuracy")),
         percent((job["best"] or {}).get("accuracy")),
@@ -54,6 +54,11 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         size(job["down_bytes"]),
         f"{job['algorithm']} / {job['schedule']}",
     )
+
+
+def _elsewhere(job: dict[str, Any]) -> str:
+    """Where a job is while it is not with the coordinator."""
+    return "" if job["mode"] == "server" else f" [yellow]({job['mode']})[/]"
 
 
 @app.command("show")
@@ -86,10 +91,16 @@ def made(job: dict[str, Any]) -> str:
     return f"{job['version']} of {job['versions']}" if job["versions"] else str(job["version"])
 
 
+MODES = {"server": "with the coordinator", "away": "with its nodes", "returning": "on its way to the coordinator"}
+
+
 def summary(job: dict[str, Any]) -> Table:
     """A job in a few lines."""
     rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] not in ("", job["name"]) else ""))]
     rows += [("state", state(job["state"]) + (f" [dim]({safe(job['state_why'])})[/]" if job["state_why"] else ""))]
+    if job.get("mode_since"):
+        since = job["mode_since"][:19].replace("T", " ")
+        rows += [("mode", f"{job['mode']}: {MODES[job['mode']]} [dim](since {since} UTC)[/]")]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
@@ -110,7 +121,7 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
     for node in nodes:
         rows.add_row(
             node["name"],
-            state(node["state"]),
+            state(node["state"]) + (" [yellow](away)[/]" if node.get("away") else ""),
             str(node["reports"]),
             number(node.get("weight")),
             seconds(node.get("seconds")),

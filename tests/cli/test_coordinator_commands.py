@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,6 +113,74 @@ def test_jobs_do_as_told(
     assert shoal("jobs", *arguments.split(), env=at(fake)).exit_code == 0
     assert fake.asked[-1].path == f"/api/v1/jobs/digits/{arguments.split(maxsplit=1)[0]}"
     assert fake.asked[-1].json() == body
+
+
+# Away and back
+RETURNING = a_job(mode="returning", mode_since="2026-01-02T03:04:09.000Z", state_why="0 of 4 nodes have handed back")
+
+
+def test_a_job_is_sent_away(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    result = shoal("switch", "digits", "gossip", "--why", "maintenance", "--wait", env=at(fake))
+    assert result.exit_code == 0
+    assert fake.asked[-1].path == "/api/v1/jobs/digits/switch"
+    assert fake.asked[-1].json() == {"to": "gossip", "why": "maintenance"}
+    assert "away: with its nodes (since 2026-01-02 03:04:07 UTC)" in result.stdout
+
+
+def test_the_way_back_is_waited_for(shoal: Shoal, fake: FakeCoordinator) -> None:
+    back = a_job(version=3, mode_since="2026-01-02T03:04:12.000Z")
+    fake.answers = {"POST /jobs/digits/switch": RETURNING, "GET /jobs/digits": RETURNING}
+
+    def script() -> Iterator[tuple[str, Any]]:
+        yield "hello", {}
+        yield "job", RETURNING
+        fake.answers["GET /jobs/digits"] = back
+        yield "job", back
+
+    fake.events = [script()]
+    result = shoal("switch", "digits", "server", "--wait", env=at(fake))
+    assert result.exit_code == 0
+    assert "server: with the coordinator (since 2026-01-02 03:04:12 UTC)" in result.stdout
+    assert "3 of 5" in result.stdout
+    fake.events = []
+    assert envelope(shoal("switch", "digits", "server", "--json", env=at(fake)))["data"]["job"]["mode"] == "returning"
+
+
+def test_a_way_back_that_takes_too_long_ends_with_4(shoal: Shoal, fake: FakeCoordinator) -> None:
+    fake.answers = {"POST /jobs/digits/switch": RETURNING, "GET /jobs/digits": RETURNING}
+    fake.events = [[("hello", {})]]
+    result = shoal("switch", "digits", "server", "--wait", "--timeout-s", "0.1", env=at(fake))
+    assert result.exit_code == 4
+    assert "digits has not switched to server within 0.1 s" in result.stderr
+
+
+def test_a_job_that_is_stopped_on_its_way_back_ends_with_1(shoal: Shoal, fake: FakeCoordinator) -> None:
+    stopped = RETURNING | {"state": "stopped", "state_why": "enough"}
+    fake.answers = {"POST /jobs/digits/switch": RETURNING, "GET /jobs/digits": stopped}
+    fake.events = [[("hello", {}), ("job", stopped)]]
+    result = shoal("switch", "digits", "server", "--wait", env=at(fake))
+    assert result.exit_code == 1
+    assert "digits is stopped: enough" in result.stderr
+
+
+def test_a_switch_that_is_refused_says_what_to_do(shoal: Shoal, fake: FakeCoordinator) -> None:
+    fake.answers = {
+        "POST /jobs/digits/switch": Problem(409, "gossip.not-allowed", "no", "allowed = true under [gossip]")
+    }
+    result = shoal("switch", "digits", "gossip", env=at(fake))
+    assert result.exit_code == 1
+    assert "allowed = true under [gossip]" in result.stderr
+    assert shoal("switch", "digits", "nowhere", env=at(fake)).exit_code == 2
+
+
+def test_where_a_job_is_stands_in_the_list(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    fake.answers["GET /jobs"] = {"jobs": [RETURNING]}
+    fake.answers["GET /jobs/digits/nodes"] = {"nodes": [a_node(away=True), a_node("node-2")]}
+    assert "running (returning)" in shoal("jobs", env=at(fake)).stdout
+    lines = shoal("jobs", "show", "digits", env=at(fake)).stdout.splitlines()
+    assert ["training (away)" in line for line in lines if line.startswith("node-")] == [True, False]
 
 
 def test_the_list_of_nodes(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
