@@ -33,8 +33,8 @@ def switch(
 ) -> None:
     """Let the nodes carry a running job on without the coordinator, or have them hand it back.
 
-    Nothing is lost: what nodes learn meanwhile becomes the next version when the job comes back. The job file
-    must allow it: allowed = true under [gossip].
+    Nothing is lost: what nodes learn meanwhile becomes the next version when the job comes back. The job file must
+    allow it, with allowed = true in its table gossip.
     """
     from shoal.cli.api import connect, segment
     from shoal.cli.follow import follow

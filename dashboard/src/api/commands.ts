@@ -3,7 +3,7 @@ import { api, unwrap } from "./client";
 import { reviveJob } from "./revive";
 import type { Job } from "./types";
 
-export type Command = "pause" | "resume" | "stop-round" | "stop-now";
+export type Command = "pause" | "resume" | "stop-round" | "stop-now" | "gossip" | "server";
 
 export async function command(job: string, what: Command, why: string): Promise<Job> {
   const params = { path: { job } };
@@ -15,6 +15,9 @@ export async function command(job: string, what: Command, why: string): Promise<
         return unwrap(api.POST("/api/v1/jobs/{job}/resume", { params, body: { why } }));
       case "stop-round":
         return unwrap(api.POST("/api/v1/jobs/{job}/stop", { params, body: { why, when: "round" } }));
+      case "gossip":
+      case "server":
+        return unwrap(api.POST("/api/v1/jobs/{job}/switch", { params, body: { why, to: what } }));
       case "stop-now":
         return unwrap(api.POST("/api/v1/jobs/{job}/stop", { params, body: { why, when: "now" } }));
     }

@@ -4,7 +4,7 @@
  */
 import { queryOptions } from "@tanstack/react-query";
 import { deltas } from "../live/log";
-import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions } from "../live/merge";
+import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergeVersions } from "../live/merge";
 import { api, unwrap } from "./client";
 import { reviveJob, reviveNode, reviveVersion } from "./revive";
 import type { Job, Role } from "./types";
@@ -20,6 +20,7 @@ export const keys = {
   job: (job: string) => ["job", job] as const,
   versions: (job: string) => ["versions", job] as const,
   notes: (job: string) => ["notes", job] as const,
+  moves: (job: string) => ["moves", job] as const,
   nodes: (job: string) => ["nodes", job] as const,
   traffic: (job: string) => ["traffic", job] as const,
   session: ["session"] as const,
@@ -79,6 +80,17 @@ export const notesQuery = (job: string) =>
         const params = { path: { job }, query: { limit: NOTES } };
         return (await unwrap(api.GET("/api/v1/jobs/{job}/notes", { params }))).notes;
       }, mergeNotes(job)),
+  });
+
+/** The notes that tell when the job went to its nodes and came back; there are few. */
+export const movesQuery = (job: string) =>
+  queryOptions({
+    queryKey: keys.moves(job),
+    queryFn: () =>
+      deltas.snapshot(async () => {
+        const params = { path: { job }, query: { limit: NOTES, kind: ["mode" as const] } };
+        return (await unwrap(api.GET("/api/v1/jobs/{job}/notes", { params }))).notes;
+      }, mergeMoves(job)),
   });
 
 export const nodesQuery = (job: string) =>

@@ -23,7 +23,9 @@ export function reviveMetrics(raw: Record<string, unknown> | undefined): Metrics
 }
 
 export function reviveJob({ eta_s, ...raw }: RawJob, now: number): Job {
-  return { ...raw, metrics: reviveMetrics(raw.metrics), eta_at: eta_s === null ? null : now + eta_s * 1000 };
+  const { mode = "server", mode_since = null } = raw;
+  const eta_at = eta_s === null ? null : now + eta_s * 1000;
+  return { ...raw, mode, mode_since, metrics: reviveMetrics(raw.metrics), eta_at };
 }
 
 export function reviveVersion(raw: RawVersion): Version {

@@ -19,13 +19,17 @@ export type EventData<E extends StreamEvent["event"]> = Extract<StreamEvent, { e
 
 export type JobState = RawJob["state"];
 export type NodeState = RawNode["state"];
+export type Mode = NonNullable<RawJob["mode"]>;
 export type NoteKind = Note["kind"];
 export type Role = Schemas["Session"]["role"];
 
 /** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */
 export type Metrics = Readonly<Record<string, number>>;
 
-export interface Job extends Omit<RawJob, "metrics" | "eta_s"> {
+export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_since"> {
+  mode: Mode;
+  /** When that changed last; null: never yet. */
+  mode_since: string | null;
   metrics: Metrics;
   /** When the job is expected to end, in milliseconds of this browser's clock. */
   eta_at: number | null;

@@ -9,6 +9,7 @@ import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { effects, type Action } from "./effects";
+import { mayGossip } from "./moves";
 
 /** What an operator may do to the job; nobody else sees the buttons. */
 export function Controls({ job }: { job: Job }) {
@@ -26,11 +27,23 @@ export function Controls({ job }: { job: Job }) {
       >
         <Icon name={paused ? "running" : "paused"} /> {paused ? "Resume" : "Pause"}
       </button>
+      <SwitchButton job={job} onAsk={setAsked} />
       <button type="button" className="button" data-testid="stop" onClick={() => setAsked("stop")}>
         <Icon name="stopped" /> Stop
       </button>
       {asked && <ActionDialog job={job} action={asked} onClose={() => setAsked(null)} />}
     </div>
+  );
+}
+
+/** There or back, for a job that may go; while it comes back there is nothing to decide. */
+function SwitchButton({ job, onAsk }: { job: Job; onAsk: (action: Action) => void }) {
+  if (!mayGossip(job) || job.mode === "returning" || job.state === "evaluating" || job.model === null) return null;
+  const to = job.mode === "away" ? "server" : "gossip";
+  return (
+    <button type="button" className="button" data-testid={`switch-${to}`} onClick={() => onAsk(to)}>
+      <Icon name="mode" /> {to === "server" ? "Back to the server" : "Switch to gossip"}
+    </button>
   );
 }
 

@@ -6,7 +6,7 @@ import { clock } from "../format/time";
 import { useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 
-const KINDS = ["all", "decision", "node", "refusal", "warning", "state"] as const;
+const KINDS = ["all", "decision", "node", "refusal", "warning", "state", "mode"] as const;
 type Kind = (typeof KINDS)[number];
 const WORDS: Record<Kind, string> = {
   all: "All",
@@ -15,6 +15,7 @@ const WORDS: Record<Kind, string> = {
   refusal: "Refusals",
   warning: "Warnings",
   state: "State",
+  mode: "Moves",
 };
 const PAGE = 100;
 
@@ -72,7 +73,7 @@ export function Decisions({ notes }: { notes: Note[] }) {
 }
 
 function countKinds(notes: Note[]): Record<NoteKind, number> {
-  const numbers: Record<NoteKind, number> = { decision: 0, node: 0, refusal: 0, state: 0, warning: 0 };
+  const numbers: Record<NoteKind, number> = { decision: 0, mode: 0, node: 0, refusal: 0, state: 0, warning: 0 };
   for (const note of notes) numbers[note.kind] += 1;
   return numbers;
 }

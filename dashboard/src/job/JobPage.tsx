@@ -19,6 +19,7 @@ import { Controls } from "./Controls";
 import { Decisions } from "./Decisions";
 import { Headline } from "./Headline";
 import { MetricCharts } from "./MetricCharts";
+import { ModeMark, Moves } from "./Moves";
 import { NodesTable } from "./NodesTable";
 import "../styles/job.css";
 
@@ -48,6 +49,7 @@ export function JobPage({ name }: { name: string }) {
             <bdi>{visible(job.title || job.name)}</bdi>
           </h1>
           <State state={job.state} testId="job-state" />
+          <ModeMark job={job} />
         </div>
         <p className="sub">
           {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
@@ -63,6 +65,7 @@ export function JobPage({ name }: { name: string }) {
       <Headline job={job} versions={versions} nodes={nodes} />
       <div className="job-body">
         <div className="job-charts">
+          <Moves job={job} />
           <MetricCharts versions={versions} unit={unitOf(job)} />
           {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
           <div className="panel">

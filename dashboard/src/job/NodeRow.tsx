@@ -29,6 +29,11 @@ export const NodeRow = memo(function NodeRow({ node, dynamic, silent }: Props) {
       </th>
       <td role="cell" className="node-cell-state">
         <State state={node.state} />
+        {node.away && (
+          <span className="badge away" title="It carries on with the other nodes, without the coordinator">
+            Away
+          </span>
+        )}
         {node.resting && (
           <span className="badge" title="It alone caused synchronisation after synchronisation, so it is left out for a while">
             Resting

@@ -12,6 +12,15 @@ test("a stop says what is lost and what stays, for each moment", () => {
   expect(now?.text).toContain("at version 4");
 });
 
+test("a switch says what becomes of what the nodes learn", () => {
+  const [there] = effects("gossip", job({ version: 4 }));
+  expect(there).toMatchObject({ command: "gossip", verb: "Switch" });
+  expect(there.text).toContain("from version 4");
+  const [back] = effects("server", job({ version: 4, mode: "away" }));
+  expect(back.command).toBe("server");
+  expect(back.text).toContain("becomes version 5");
+});
+
 test("pausing and resuming have one way each", () => {
   expect(effects("pause", job()).map((effect) => effect.command)).toEqual(["pause"]);
   expect(effects("resume", job({ version: 7 }))[0].text).toContain("version 7");

@@ -4,7 +4,7 @@ import type { Job } from "../api/types";
 import { plural } from "../format/number";
 import { isDynamic } from "../format/unit";
 
-export type Action = "pause" | "resume" | "stop";
+export type Action = "pause" | "resume" | "stop" | "gossip" | "server";
 
 interface Effect {
   command: Command;
@@ -32,6 +32,24 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
           verb: "Resume",
           when: "",
           text: `The job goes on from version ${job.version} with the nodes that are there.`,
+        },
+      ];
+    case "gossip":
+      return [
+        {
+          command: "gossip",
+          verb: "Switch",
+          when: "",
+          text: `The nodes carry the job on among themselves from version ${job.version}, or from one that is made of what they have reported by now. No version is made here until it is back.`,
+        },
+      ];
+    case "server":
+      return [
+        {
+          command: "server",
+          verb: "Bring back",
+          when: "",
+          text: `The nodes are asked for what they have learned. Its mean becomes version ${job.version + 1}, and the job goes on from there.`,
         },
       ];
     case "stop":

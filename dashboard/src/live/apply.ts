@@ -1,7 +1,7 @@
 import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { keys } from "../api/queries";
 import type { Delta } from "./delta";
-import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions } from "./merge";
+import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergeVersions } from "./merge";
 
 /** Merges a batch of deltas into every cached answer that they concern, with one redraw for all. */
 export function applyDeltas(client: QueryClient, batch: Delta[]): void {
@@ -11,6 +11,7 @@ export function applyDeltas(client: QueryClient, batch: Delta[]): void {
       update(client, keys.job(job), own, mergeJob);
       update(client, keys.versions(job), own, mergeVersions(job));
       update(client, keys.notes(job), own, mergeNotes(job));
+      update(client, keys.moves(job), own, mergeMoves(job));
       update(client, keys.nodes(job), own, mergeNodes(job));
       if (own.some((delta) => delta.kind === "job")) askAgain(client, job);
     }

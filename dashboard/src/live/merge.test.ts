@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { job, node, note, version } from "../test/make";
-import { mergeJob, mergeJobs, mergeNodes, mergeNotes, mergeVersions, NOTES_MAX } from "./merge";
+import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergeVersions, NOTES_MAX } from "./merge";
 
 describe("versions", () => {
   const merge = mergeVersions("digits");
@@ -36,6 +36,14 @@ describe("versions", () => {
     expect(merge(known, { kind: "metrics", job: "digits", number: 7, metrics: {} })).toBe(known);
     expect(merge(known, { kind: "note", job: "digits", note: note(1) })).toBe(known);
   });
+});
+
+test("only moves join the moves", () => {
+  const merge = mergeMoves("digits");
+  const known = [note(3, { kind: "mode" })];
+  expect(merge(known, { kind: "note", job: "digits", note: note(4, { kind: "state" }) })).toBe(known);
+  expect(merge(known, { kind: "note", job: "other", note: note(4, { kind: "mode" }) })).toBe(known);
+  expect(merge(known, { kind: "note", job: "digits", note: note(4, { kind: "mode" }) })).toHaveLength(2);
 });
 
 describe("jobs", () => {

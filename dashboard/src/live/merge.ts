@@ -78,6 +78,12 @@ export const mergeNotes =
     return notes.toSpliced(after + 1, 0, note).slice(-NOTES_MAX);
   };
 
+/** Of the notes only those on the job's mode. */
+export const mergeMoves =
+  (job: string) =>
+  (moves: Note[], delta: Delta): Note[] =>
+    delta.kind === "note" && delta.note.kind === "mode" ? mergeNotes(job)(moves, delta) : moves;
+
 export const mergeNodes =
   (job: string) =>
   (nodes: JobNode[], delta: Delta): JobNode[] => {
