@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from coordinator.journal import trim_feed
 from shoal import wire
+from shoal.core.machine import Timer
 from shoal.core.message import Order, Stop
 from tests.coordinator.node import Floats, Node, body, displacement, initial, weight
-from tests.coordinator.server import Api, Inside, Server, until
+from tests.coordinator.server import Api, Inside, Server, inside, until
+from tests.coordinator.sse import listening
 from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
 
 GOSSIP = {"allowed": True, "ttl_s": 7.5, "return_s": 3600.0}
@@ -55,7 +59,21 @@ def orders(stage: Stage, *names: str, recall: bool) -> None:
             stage.orders[node.node] = until(f"the order of {node.node}", lambda node=node: look(node))
 
 
+def later(running: Inside, seconds: float) -> None:
+    """Let so much time pass on the job's clock."""
+    driver = running.driver("main")
+    driver._clock_base += seconds
+    running.call(driver.tell(Timer()))
+
+
 ALL = ("n0", "n1", "n2")
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Inside]:
+    """A coordinator that loses nobody, however slowly a test goes."""
+    with inside(tmp_path / "data", lease_s=86_400.0) as running:
+        yield running
 
 
 @pytest.fixture
@@ -167,6 +185,27 @@ def test_nothing_brought_to_the_last_version_ends_the_job_too(last: Stage) -> No
     assert (job["mode"], job["state"], job["version"]) == ("server", "evaluating", 1)
 
 
+def test_browsers_are_told_at_once(stage: Stage) -> None:
+    with listening(stage.running.url, job="main") as events:
+        next(events)
+        stage.running.post("/jobs/main/switch", {"to": "gossip", "why": "maintenance"})
+        note = next(event.data for event in events if event.name == "note" and event.data["kind"] == "mode")
+        assert note["text"] == "the peers carry on: maintenance"
+        job = next(event.data for event in events if event.name == "job" and event.data["mode"] == "away")
+        assert job["mode_since"] == note["at"]
+
+
+def test_moves_are_never_forgotten(away: Stage) -> None:
+    running = away.running
+    until("the note", lambda: running.notes("main", "mode"))
+
+    async def trim() -> None:
+        await running.coordinator.database.write(lambda c: trim_feed(c, "main", 0))
+
+    running.call(trim())
+    assert [note["text"] for note in running.notes("main")] == ["the peers carry on: maintenance"]
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "not allowed": ({}, "gossip.not-allowed"),
     "no model": ({"gossip": GOSSIP}, "switch.no-model"),
@@ -261,14 +300,16 @@ def test_large_models_come_back_before_their_reports(coordinator: Inside, size: 
 
 
 def test_who_does_not_answer_is_not_waited_for(coordinator: Inside) -> None:
-    stage = set_up(coordinator, gossip={**GOSSIP, "return_s": 0.3})
+    stage = set_up(coordinator, gossip=GOSSIP)
     coordinator.post("/jobs/main/switch", {"to": "gossip"})
     orders(stage, *ALL, recall=False)
-    coordinator.call(coordinator.driver("main").settled())
     coordinator.post("/jobs/main/switch", {"to": "server"})
     assert report(stage, "n0").status_code == 200
-    until("the return", lambda: coordinator.job("main")["mode"] == "server")
-    assert coordinator.job("main")["version"] == 1
+    later(coordinator, GOSSIP["return_s"] / 2)
+    assert coordinator.job("main")["mode"] == "returning"
+    later(coordinator, GOSSIP["return_s"] / 2)
+    job = coordinator.job("main")
+    assert (job["mode"], job["version"]) == ("server", 1)
     assert np.array_equal(model_of(coordinator, 1), merged(initial(SIZE), "n0"))
     late = wire.decode(report(stage, "n1").content).message
     assert not late.counted, "it counts for nothing any more: the node joins with what it has"  # type: ignore[union-attr]

@@ -94,6 +94,26 @@ def test_a_restart_in_each_mode_changes_nothing(server: Callable[..., Server]) -
     stage.close()
 
 
+def test_a_snapshot_taken_at_the_move_knows_of_it(server: Callable[..., Server]) -> None:
+    """What was reported makes a version as the job goes away: the events before it are trimmed with the next one."""
+    running = server(lease_s=3600.0).start()
+    stage = set_out(running)
+    assert stage.report(node="n0").status_code == 200
+    away = running.post("/jobs/main/switch", {"to": "gossip"})
+    until("the snapshot", lambda: running.rows("SELECT state FROM snapshots WHERE state LIKE '%away%'"))
+    running.kill()
+    running.start()
+    job = running.job("main")
+    assert (job["mode"], job["version"], job["mode_since"]) == ("away", 1, away["mode_since"])
+    orders(stage, *ALL, recall=False)
+    running.post("/jobs/main/switch", {"to": "server"})
+    orders(stage, *ALL, recall=True)
+    for name in ALL:
+        assert report(stage, name).status_code == 200
+    assert np.array_equal(model_of(running, 2), merged(model_of(running, 1), *ALL))
+    stage.close()
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("point", POINTS)
 def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Server]) -> None:

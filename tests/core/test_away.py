@@ -1,0 +1,44 @@
+"""A hub that is told to go away and to come back: what is said twice, and what is said at the wrong time."""
+
+from __future__ import annotations
+
+from shoal.core.algorithm import tree_slot
+from shoal.core.machine import Note, Send
+from shoal.core.message import Order, Switch
+from shoal.sim.bodies import MemoryBodies
+from tests.core.test_hub import NODES, hub_of, model, report
+
+
+def test_calling_a_job_back_that_is_there_changes_nothing() -> None:
+    hub = hub_of(MemoryBodies())
+    before = hub.state()
+    assert not any(isinstance(effect, Note | Send) for effect in hub.on(Switch("server"), 1.0))
+    assert hub.state() == before
+    assert {hub.standing(node).kind for node in NODES} == {"train"}  # type: ignore[union-attr]
+
+
+def test_there_and_back_twice_said_is_once() -> None:
+    hub = hub_of(MemoryBodies())
+    moves = []
+    for to in ("gossip", "gossip", "server", "server"):
+        effects = hub.on(Switch(to), 1.0)  # type: ignore[arg-type]
+        moves += [effect.text for effect in effects if isinstance(effect, Note) and effect.kind == "mode"]
+    assert moves == ["the peers carry on: by an operator", "back to the server: by an operator"]
+    for node in NODES:
+        order = hub.standing(node)
+        assert isinstance(order, Order)
+        assert (order.kind, order.recall, order.rev) == ("gossip", True, 1)
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 2.0)
+    assert (hub.mode, hub.version) == ("server", 1)
+    assert list(tree_slot(hub.slots, "model")["w"]) == [2.0, 1.0]
+
+
+def test_a_job_whose_training_is_over_cannot_go() -> None:
+    hub = hub_of(MemoryBodies(), versions=1)
+    for node in NODES:
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 1.0)
+    assert hub.phase == "evaluating"
+    (note,) = hub.on(Switch("gossip"), 2.0)[:1]
+    assert isinstance(note, Note)
+    assert "cannot be switched" in note.text
+    assert hub.mode == "server"
