@@ -103,8 +103,21 @@ async def switch(job: str, body: views.Switch, _: Operator, coordinator: Coord) 
 def _would_move(driver: Driver, to: Literal["gossip", "server"]) -> bool:
     """Whether a switch would change anything. Raises `Refused` where it must not be made, or not now."""
     hub, name = driver.hub, driver.name
-    if to == "server":
-        return hub.mode == "away"
+    if to == "gossip":
+        _check_may_go(driver)
+    moves = hub.mode == ("away" if to == "server" else "server")
+    if moves and hub.paused_at is not None:
+        raise Refused(
+            f"job {name} is paused, so nothing is asked of its nodes",
+            code="switch.paused",
+            hint=f"resume it first: shoal jobs resume {name}",
+        )
+    return moves
+
+
+def _check_may_go(driver: Driver) -> None:
+    """Raise `Refused` when the job must not go to its nodes, or not now."""
+    hub, name = driver.hub, driver.name
     driver.check_gossip()
     if hub.phase == "waiting":
         raise Refused(
@@ -124,7 +137,6 @@ def _would_move(driver: Driver, to: Literal["gossip", "server"]) -> bool:
             code="switch.returning",
             hint=f"wait until it is back: shoal jobs show {name}",
         )
-    return hub.mode == "server"
 
 
 @router.get("/jobs/{job}/versions")

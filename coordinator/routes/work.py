@@ -288,8 +288,9 @@ async def knock(job: str, body: views.Knock, request: Request, node: Node, coord
 
     The term in the answer is above the one that was told. 410: the job has ended; a poll would say Stop.
     """
+    ended = _ended(coordinator, job)
     label(request, job, node=node, kind="knock")
-    if _ended(coordinator, job):
+    if ended:
         raise _over(coordinator, job)
     driver = coordinator.driver(job)
     driver.check_gossip()
@@ -319,9 +320,10 @@ def _over(coordinator: Coordinator, job: str) -> Refused:
 @router.post("/jobs/{job}/join", responses=FRAME | errors(404, 409), response_class=Response)
 async def join(job: str, body: views.Return, request: Request, node: Node, coordinator: Coord) -> Response:
     """A node is back, perhaps from a time without the coordinator: then all are asked to hand back what they have."""
+    ended = _ended(coordinator, job)
     label(request, job, node=node, kind="join")
-    if _ended(coordinator, job):
-        return _frame(job, Stop(str(_over(coordinator, job).message)))
+    if ended:
+        return _frame(job, Stop(_over(coordinator, job).message))
     driver = coordinator.driver(job)
     if body.away is not None:
         driver.check_gossip()

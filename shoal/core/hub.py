@@ -295,7 +295,8 @@ class Hub(HubActs):
         why = event.why or "by an operator"  # an empty reason would not be seen as one
         if event.when == "round" and self.phase == "running" and self.gathered.opened is not None:
             self.ends_after_round = why
-            return [Note("state", f"stops after this round: {why}", self.version)]
+            back = self._return(why, now) if self.mode == "away" else []  # its round is over when all have come back
+            return [Note("state", f"stops after this round: {why}", self.version), *back]
         return self._end("stopped", why)
 
     # Away and back

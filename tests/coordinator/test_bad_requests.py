@@ -187,6 +187,8 @@ def test_nobody_books_bytes_under_names_that_are_not_here(stage: Stage) -> None:
     running.request("GET", "/api/v1/stream", params={"job": "stranger"}, headers=NOBODY)
     stage.send("n0", "POST", "/jobs/stranger/reports", content=b"")
     stage.send("n0", "POST", "/jobs/stranger/failures", content=b"")
+    for what, values in (("knock", {"term": 1}), ("join", {})):
+        stage.send("n0", "POST", f"/jobs/stranger/{what}", json=values)
     for version in (5, 2**62):
         head, data = stage.frame(version=version)
         stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head + data)

@@ -185,6 +185,19 @@ def test_nothing_brought_to_the_last_version_ends_the_job_too(last: Stage) -> No
     assert (job["mode"], job["state"], job["version"]) == ("server", "evaluating", 1)
 
 
+def test_a_paused_job_is_resumed_before_it_moves(stage: Stage) -> None:
+    running = stage.running
+    for to, mode in (("gossip", "away"), ("server", "returning")):
+        running.post("/jobs/main/pause")
+        found = problem(running.request("POST", "/api/v1/jobs/main/switch", json={"to": to}), 409, "switch.paused")
+        assert "shoal jobs resume main" in found["hint"]
+        running.post("/jobs/main/resume")
+        assert running.post("/jobs/main/switch", {"to": to})["mode"] == mode
+        running.post("/jobs/main/pause")
+        assert running.post("/jobs/main/switch", {"to": to})["mode"] == mode, "it is there already"
+        running.post("/jobs/main/resume")
+
+
 def test_browsers_are_told_at_once(stage: Stage) -> None:
     with listening(stage.running.url, job="main") as events:
         next(events)
@@ -228,7 +241,7 @@ def test_a_switch_that_must_not_be(coordinator: Inside, why: str) -> None:
 
 
 def test_before_the_recall_a_report_counts_and_nothing_closes(away: Stage) -> None:
-    """A node that leaves hands back early; it is asked to carry on again."""
+    """A node may hand back early: that counts when all come back, and it is not asked again before."""
     assert wire.decode(report(away, "n0").content).message.counted  # type: ignore[union-attr]
     assert (away.running.job("main")["mode"], away.running.job("main")["version"]) == ("away", 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.core.algorithm import tree_slot
 from shoal.core.machine import Note, Send
-from shoal.core.message import Order, Switch
+from shoal.core.message import Order, Stop, Switch
 from shoal.sim.bodies import MemoryBodies
 from tests.core.test_hub import NODES, hub_of, model, report
 
@@ -30,6 +30,17 @@ def test_there_and_back_twice_said_is_once() -> None:
         assert (order.kind, order.recall, order.rev) == ("gossip", True, 1)
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 2.0)
     assert (hub.mode, hub.version) == ("server", 1)
+    assert list(tree_slot(hub.slots, "model")["w"]) == [2.0, 1.0]
+
+
+def test_a_stop_after_the_round_brings_the_job_back_first() -> None:
+    hub = hub_of(MemoryBodies())
+    hub.on(Switch("gossip"), 1.0)
+    hub.on(Stop("enough", "round"), 2.0)
+    assert (hub.mode, hub.phase) == ("returning", "running")
+    for node in NODES:
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 3.0)
+    assert (hub.mode, hub.phase, hub.version) == ("server", "evaluating", 1)
     assert list(tree_slot(hub.slots, "model")["w"]) == [2.0, 1.0]
 
 

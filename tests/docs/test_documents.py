@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.plugins import KINDS, algorithms, filters, mixings, schedules
+from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules
 from shoal.spec import job_schema, load_job, parse_job
 from tests.docs.tables import ROOT, documents, of_dataclass, renewed
 
@@ -51,8 +51,9 @@ def test_every_way_of_mixing_has_its_section_and_table() -> None:
 
 def test_the_schema_knows_every_field_that_the_tables_name() -> None:
     schema = job_schema()
-    for what, known in KINDS.items():
-        place = schema["properties"]["filters"]["items"] if what == "filter" else schema["properties"][what]
+    tables = schema["properties"] | {"mixing": schema["$defs"]["Gossip"]["properties"]["mixing"]}
+    for what, known in {**KINDS, **PEER_KINDS}.items():
+        place = tables["filters"]["items"] if what == "filter" else tables[what]
         assert [one["$ref"] for one in place["oneOf"]] == [f"#/$defs/{what}-{name}" for name in known()]
         for name, kind in known().items():
             table = schema["$defs"][f"{what}-{name}"]

@@ -38,7 +38,7 @@ export function Controls({ job }: { job: Job }) {
 
 /** There or back, for a job that may go; while it comes back there is nothing to decide. */
 function SwitchButton({ job, onAsk }: { job: Job; onAsk: (action: Action) => void }) {
-  if (!mayGossip(job) || job.mode === "returning" || job.state === "evaluating" || job.model === null) return null;
+  if (!mayGossip(job) || job.mode === "returning" || job.state !== "running" || job.model === null) return null;
   const to = job.mode === "away" ? "server" : "gossip";
   return (
     <button type="button" className="button" data-testid={`switch-${to}`} onClick={() => onAsk(to)}>
