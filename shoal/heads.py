@@ -18,13 +18,18 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _METRIC = re.compile(r"[a-z0-9_]+(?:[./-][a-z0-9_]+){0,7}")
 
 
+def is_digest(text: str) -> bool:
+    """Whether a text is a SHA-256 in hexadecimal."""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def check(found: Any) -> None:
     """What types cannot say: ranges, lengths and alphabets."""
     node = getattr(found, "node", None)
     if node is not None and not NAME.fullmatch(node):
         raise InvalidPayload(f"{node[:70]!r} is no name of a node", code="head.name")
     for ref in (getattr(found, "body", None), getattr(found, "base", None)):
-        if ref is not None and not (_DIGEST.fullmatch(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
+        if ref is not None and not (is_digest(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
             raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
     whole = (getattr(found, name, 0) for name in ("version", "seed", "rev", "until", "check"))
     if isinstance(found, Knock | Lease):

@@ -396,18 +396,23 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
         measured = rest.get(field)
         if isinstance(measured, dict):
             rest[field] = {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in measured.items()}
+    found = validated(kind, str(name), rest)
+    if isinstance(found, Status):
+        found = replace(found, state=_state(found.state))
+    check(found)
+    return found
+
+
+def validated(kind: type, name: str, values: dict[str, Any]) -> Any:
+    """The values as one of these dataclasses, called `name`: strictly, with no field more. Raises `InvalidPayload`."""
     try:
-        found = _adapter(kind).validate_json(json.dumps(rest), strict=True, extra="forbid")
+        return _adapter(kind).validate_json(json.dumps(values), strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or name
         raise InvalidPayload(f"{name}: {where[:100]}: {first['msg']}", code="head.invalid") from None
     except RecursionError:  # what could just be read may be too deep to be written
         raise InvalidPayload(f"{name}: nested too deep", code="head.invalid") from None
-    if isinstance(found, Status):
-        found = replace(found, state=_state(found.state))
-    check(found)
-    return found
 
 
 def _state(text: bytes) -> bytes:
@@ -426,7 +431,12 @@ def encode_head(job: str, found: Message) -> bytes:
     usual = _USUAL[type(found)]
     values = {name: value for name, value in to_json(found).items() if name not in usual or value != usual[name]}
     values.pop("norm", None)  # the receiver's own measurement
-    head = json.dumps({"shoal": PROTOCOLS[-1], "job": job, **values}, separators=(",", ":")).encode()
+    return headed({"job": job, **values})
+
+
+def headed(values: dict[str, Any]) -> bytes:
+    """A head of these values, and of our protocol, with its length before it."""
+    head = json.dumps({"shoal": PROTOCOLS[-1], **values}, separators=(",", ":"), allow_nan=False).encode()
     return len(head).to_bytes(4, "big") + head
 
 
@@ -435,23 +445,18 @@ def encode(frame: Frame) -> bytes:
     return encode_head(frame.job, frame.message) + frame.payload
 
 
-def head_bytes(prefix: bytes) -> int:
-    """The head's length from a frame's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
+def head_bytes(prefix: bytes, most: int = HEAD_BYTES_MAX) -> int:
+    """The head's length from a frame's first four bytes. Raises `InvalidPayload` for one of more than `most` bytes."""
     length = int.from_bytes(prefix[:4], "big")
-    if len(prefix) < 4 or not 2 <= length <= HEAD_BYTES_MAX:
-        raise InvalidPayload(f"a head has 2 to {HEAD_BYTES_MAX} bytes", code="head.length")
+    if len(prefix) < 4 or not 2 <= length <= most:
+        raise InvalidPayload(f"a head has 2 to {most} bytes", code="head.length")
     return length
 
 
-def decode(data: bytes) -> Frame:
-    """A whole frame. Raises `InvalidPayload` for anything that `encode` would not make."""
-    length = head_bytes(data[:4])
-    if len(data) < 4 + length:
-        raise InvalidPayload("truncated head", code="head.length")
-    if len(data) - 4 - length > INLINE_BYTES_MAX:
-        raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
+def read_head(text: bytes) -> tuple[dict[str, Any], str]:
+    """(the values of a head, the job that it names). Raises `InvalidPayload`; `Refused` for another protocol."""
     try:
-        values = strict_json.loads(data[4 : 4 + length])
+        values = strict_json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"the head is no strict JSON: {error}", code="head.invalid") from None
     if not isinstance(values, dict):
@@ -465,6 +470,17 @@ def decode(data: bytes) -> Frame:
         )
     if not isinstance(job, str) or not NAME.fullmatch(job):
         raise InvalidPayload("the head names no job", code="head.name")
+    return values, job
+
+
+def decode(data: bytes) -> Frame:
+    """A whole frame. Raises `InvalidPayload` for anything that `encode` would not make."""
+    length = head_bytes(data[:4])
+    if len(data) < 4 + length:
+        raise InvalidPayload("truncated head", code="head.length")
+    if len(data) - 4 - length > INLINE_BYTES_MAX:
+        raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
+    values, job = read_head(data[4 : 4 + length])
     if "norm" in values:  # the receiver's own measurement, which nobody may send
         raise InvalidPayload("norm: a field that never travels", code="head.invalid")
     return Frame(job, from_json(values, _MESSAGES), data[4 + length :])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("shoal", "coordinator", "edge_client", "dashboard")
+PACKAGES = ("shoal", "coordinator", "edge_client", "peer", "dashboard")
 PURE = ("shoal/core", "shoal/algorithms", "shoal/schedules", "shoal/mixing")
 
 

@@ -126,7 +126,9 @@ KEPT = {
     "shoal/runtime/__init__.py": "",
     "shoal/runtime/http.py": "import httpx\nfrom shoal import wire\n",
     "shoal/cli/__init__.py": "def main():\n    import coordinator.app\n    import edge_client\n",
+    "shoal/peer_wire.py": "from shoal import wire\n",
     "coordinator/app.py": "import fastapi\nfrom shoal import wire\n",
+    "peer/app.py": "import fastapi\nfrom shoal import peer_wire\n",
     "edge_client/__init__.py": "from shoal.runtime import http\n",
 }
 
@@ -160,6 +162,8 @@ def test_a_tree_that_keeps_the_contracts_passes(tree: Path) -> None:
         ("shoal/schedules/bad.py", "from shoal.algorithms import fedavg\n", "imports only go down"),
         ("shoal/simulation.py", "import fastapi\n", "the coordinator alone"),
         ("edge_client/bad.py", "import sqlalchemy.orm\n", "the coordinator alone"),
+        ("peer/bad.py", "import fastapi\n", "the coordinator alone"),
+        ("peer/bad.py", "import edge_client\n", "imports only go down"),
         ("coordinator/bad.py", "import httpx\n", "speaks HTTP"),
         ("shoal/runtime/pump.py", "from httpx import Client\n", "speaks HTTP"),
         ("coordinator/bad.py", "from cryptography import x509\n", "one module holds keys"),

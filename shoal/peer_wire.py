@@ -1,0 +1,221 @@
+"""The bytes that peers exchange: letters.
+
+A letter is what one request to a peer carries, or what its answer does: four bytes of length (big endian), one JSON
+head with all messages, and then the bodies that they name, one after the other, in the order of the messages.
+
+    {"shoal": 1, "job": "digits", "messages": [{"type": "swap", "node": "a", "id": ["a", 3, 17], "body": {…}, …}]}
+
+The bodies' lengths and SHA-256 stand in the head. So whoever has the head knows how long the whole is, may refuse
+before a byte of a model has come, and has authenticated the whole with it: `Shoal-Digest` is the SHA-256 of the four
+bytes and the head.
+
+Heads are as strict as those of `shoal.wire`, whose machinery this uses: unknown, missing or repeated fields, wrong
+types, numbers out of range and what is not finite are refused. Nothing here reads bodies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from shoal import wire
+from shoal.core.errors import InvalidPayload
+from shoal.core.message import Message, Ref
+from shoal.core.peer_message import MixingMessage, PeerMessage, Relay, Relayed, Rumour, Swap, Swapped
+from shoal.heads import COUNT_MAX, NAME, WEIGHT_MAX, is_digest
+
+MEDIA_TYPE = "application/x-shoal-letter"
+HEAD_BYTES_MAX = 1 << 20
+MESSAGES_MAX = 64
+BODIES_MAX = 4
+RUMOURS_MAX = 1024
+"""In one message; a peer's own limit (`Pace.news_most`) is lower."""
+ACCUSERS_MAX = 16
+SEEN_MAX = 4096
+"""Peers that a version vector may name."""
+TEXT_MAX = 1000
+
+_KINDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(PeerMessage)}
+_RELAYED: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What stands in a head."""
+
+    job: str
+    messages: tuple[PeerMessage, ...]
+
+    @property
+    def bodies(self) -> list[Ref]:
+        """The bodies that follow the head, in their order."""
+        return [ref for one in self.messages if (ref := body_of(one)) is not None]
+
+
+def body_of(message: PeerMessage) -> Ref | None:
+    """The body that travels with a message."""
+    return getattr(message, "body", None) if isinstance(message, MixingMessage) else None
+
+
+def encode(letter: Letter) -> bytes:
+    """A letter's length and head; its bodies follow."""
+    return wire.headed({"job": letter.job, "messages": [_values_of(one) for one in letter.messages]})
+
+
+def fitting(messages: Sequence[PeerMessage]) -> int:
+    """How many of these messages, from the first on, one letter may hold: at least one, if there is one."""
+    bodies = room = 0
+    for count, one in enumerate(messages[:MESSAGES_MAX]):
+        bodies += body_of(one) is not None
+        room += len(wire.headed(_values_of(one)))
+        if count and (bodies > BODIES_MAX or room > HEAD_BYTES_MAX // 2):
+            return count
+    return min(len(messages), MESSAGES_MAX)
+
+
+def head_bytes(prefix: bytes) -> int:
+    """The head's length from a letter's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
+    return wire.head_bytes(prefix, HEAD_BYTES_MAX)
+
+
+def decode(text: bytes) -> Letter:
+    """The letter of a whole head, without its length. Raises `InvalidPayload`; `Refused` for another protocol."""
+    values, job = wire.read_head(text)
+    listed = values.pop("messages", None)
+    if values or not isinstance(listed, list) or not 1 <= len(listed) <= MESSAGES_MAX:
+        raise InvalidPayload(f"a letter has a job and 1 to {MESSAGES_MAX} messages", code="head.invalid")
+    letter = Letter(job, tuple(_message_of(one) for one in listed))
+    if len(letter.bodies) > BODIES_MAX:
+        raise InvalidPayload(f"{len(letter.bodies)} bodies; at most {BODIES_MAX}", code="head.invalid")
+    return letter
+
+
+def _values_of(message: PeerMessage) -> dict[str, Any]:
+    values = wire.to_json(message)  # type: ignore[arg-type]  # it turns any dataclass into values
+    if isinstance(message, Relay | Relayed):
+        values["message"] = wire.to_json(message.message)
+        values["message"].pop("norm", None)  # the receiver's own measurement
+    return values
+
+
+def _message_of(values: Any) -> PeerMessage:
+    if not isinstance(values, dict):
+        raise InvalidPayload("a message is an object", code="head.invalid")
+    rest = dict(values)
+    name = rest.pop("type", None)
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None or not isinstance(name, str):
+        raise InvalidPayload(f"no message of type {str(name)[:40]!r}", code="head.type")
+    if issubclass(kind, Relay | Relayed):
+        return _passed_on(kind, name, rest)
+    found: PeerMessage = wire.validated(kind, name, rest)
+    _check(found)
+    return found
+
+
+def _passed_on(kind: type[Relay | Relayed], name: str, values: dict[str, Any]) -> Relay | Relayed:
+    """A message of the other protocol within one of this."""
+    inner = values.pop("message", None)
+    if not isinstance(inner, dict) or "norm" in inner or values.keys() != {"node"}:
+        raise InvalidPayload(f"{name}: it has a node and a message", code="head.invalid")
+    if not isinstance(values["node"], str):
+        raise InvalidPayload(f"{name}: node: it is no text", code="head.invalid")
+    found = kind(values["node"], wire.from_json(inner, _RELAYED))
+    _check_name(found.node)
+    return found
+
+
+# What types cannot say
+
+
+def _check(message: Any) -> None:
+    """Ranges, lengths and alphabets, by the fields' names: each means the same in every message."""
+    for field in fields(message):
+        _CHECKS[field.name](getattr(message, field.name))
+
+
+def _check_name(value: str) -> None:
+    if not NAME.fullmatch(value):
+        raise InvalidPayload(f"{value[:70]!r} is no name of a node", code="head.name")
+
+
+def _check_whole(value: int) -> None:
+    if not 0 <= value < 2**63:
+        raise InvalidPayload(f"{value} is out of range", code="head.range")
+
+
+def _check_id(value: tuple[str, int, int]) -> None:
+    _check_name(value[0])
+    _check_whole(value[1])
+    _check_whole(value[2])
+
+
+def _check_ref(value: Ref | None) -> None:
+    if value is not None and not (is_digest(value.digest) and 0 < value.nbytes <= COUNT_MAX):
+        raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
+
+
+def _check_weight(value: float) -> None:
+    if not 0 <= value <= WEIGHT_MAX:
+        raise InvalidPayload(f"a weight of {value}; 0 to {WEIGHT_MAX:g}", code="head.weight")
+
+
+def _check_length(value: float) -> None:
+    if not (value >= 0 and math.isfinite(value)):
+        raise InvalidPayload(f"{value} is no length", code="head.range")
+
+
+def _check_share(value: float) -> None:
+    if not 0 <= value <= 1:
+        raise InvalidPayload(f"a share of {value}; 0 to 1", code="head.range")
+
+
+def _check_text(value: str) -> None:
+    if len(value) > TEXT_MAX:
+        raise InvalidPayload(f"a text of {len(value)} characters; at most {TEXT_MAX}", code="head.text")
+
+
+def _check_seen(value: dict[str, int]) -> None:
+    if len(value) > SEEN_MAX:
+        raise InvalidPayload(f"{len(value)} peers have been seen; at most {SEEN_MAX}", code="head.seen")
+    for node, count in value.items():
+        _check_name(node)
+        _check_whole(count)
+
+
+def _check_news(value: Iterable[Rumour]) -> None:
+    rumours = tuple(value)
+    if len(rumours) > RUMOURS_MAX:
+        raise InvalidPayload(f"{len(rumours)} rumours; at most {RUMOURS_MAX}", code="head.news")
+    for rumour in rumours:
+        if len(rumour.accusers) > ACCUSERS_MAX:
+            raise InvalidPayload(f"{len(rumour.accusers)} accusers; at most {ACCUSERS_MAX}", code="head.news")
+        for name in (rumour.node, *rumour.accusers):
+            _check_name(name)
+        _check_whole(rumour.incarnation)
+
+
+def _no_check(_: object) -> None:
+    """The type says it all."""
+
+
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    **dict.fromkeys(("node", "of", "target"), _check_name),
+    **dict.fromkeys(("round", "step", "piece", "term", "version", "incarnation", "seq"), _check_whole),
+    **dict.fromkeys(("body", "model"), _check_ref),
+    **dict.fromkeys(("weight", "mass"), _check_weight),
+    **dict.fromkeys(("hears", "away"), _no_check),
+    "cap": _check_length,
+    "share": _check_share,
+    "id": _check_id,
+    "why": _check_text,
+    "seen": _check_seen,
+    "news": _check_news,
+}
+
+
+def claimed_weight(message: PeerMessage) -> float:
+    """The examples that a message claims its sender's model to speak for."""
+    return message.weight if isinstance(message, Swap | Swapped) else 0.0
