@@ -64,13 +64,13 @@ def encode(letter: Letter) -> bytes:
     return wire.headed({"job": letter.job, "messages": [_values_of(one) for one in letter.messages]})
 
 
-def fitting(messages: Sequence[PeerMessage]) -> int:
+def fitting(messages: Sequence[PeerMessage], bodies_max: int = BODIES_MAX) -> int:
     """How many of these messages, from the first on, one letter may hold: at least one, if there is one."""
     bodies = room = 0
     for count, one in enumerate(messages[:MESSAGES_MAX]):
         bodies += body_of(one) is not None
         room += len(wire.headed(_values_of(one)))
-        if count and (bodies > BODIES_MAX or room > HEAD_BYTES_MAX // 2):
+        if count and (bodies > bodies_max or room > HEAD_BYTES_MAX // 2):
             return count
     return min(len(messages), MESSAGES_MAX)
 

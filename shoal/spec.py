@@ -66,7 +66,7 @@ class Limits(_Table):
 
 
 class Gossip(_Table):
-    """How the nodes carry the job on without the coordinator, if they may."""
+    """How nodes carry the job on without the coordinator, if they may; how peers run it where there is none."""
 
     allowed: bool = Field(False, description="whether nodes may carry the job on by themselves, told to or not")
     mixing: dict[str, Any] = Field(
@@ -86,6 +86,17 @@ class Gossip(_Table):
     return_s: float = Field(
         Plan.return_s, gt=0, description="seconds that the coordinator waits on the way back for who has not answered"
     )
+    rounds: int = Field(
+        0, ge=0, le=1_000_000, description="local rounds of each peer; 0: as many as the job's `rounds`"
+    )
+    drain: int = Field(
+        12, ge=0, le=1000, description="more rounds at the end in which nobody learns and models draw together"
+    )
+    min_peers: int = Field(
+        2, ge=1, le=4096, description="local rounds begin when so many peers are there, oneself included"
+    )
+    period_s: float = Field(1.0, gt=0, le=60, description="seconds between two turns of asking who is there")
+    patience_s: float = Field(10.0, gt=0, le=3600, description="seconds until a silent partner is not waited for")
 
     @field_validator("mixing")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli import config, data, jobs, nodes, tokens
+from shoal.cli import config, data, jobs, nodes, peer, tokens
 from shoal.cli.algorithms import algorithms
 from shoal.cli.compare import compare
 from shoal.cli.coordinator import coordinator
@@ -92,6 +92,7 @@ for group, name, panel in (
     (jobs.app, "jobs", THERE),
     (nodes.app, "nodes", THERE),
     (tokens.app, "token", THERE),
+    (peer.app, "peer", ALONE),
     (data.app, "data", ALONE),
     (config.app, "config", ALONE),
 ):

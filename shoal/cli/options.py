@@ -63,7 +63,7 @@ class Judged:
     ] = "run"
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
+def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with each parameter that is a dataclass replaced by its fields: one option for each."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
@@ -74,9 +74,9 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         parameters += _options_of(groups[name]) if name in groups else [one]
 
     @wraps(command)
-    def spreading(**given: Any) -> None:
+    def spreading(**given: Any) -> Any:
         made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
-        command(**given, **made)
+        return command(**given, **made)
 
     vars(spreading)["__signature__"] = signature.replace(parameters=parameters)
     spreading.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -70,10 +70,11 @@ class TryLaterFull(StorageFailed):
 
 
 class Traffic:
-    """Bytes of bodies that went over a link, without heads; for diagnostics."""
+    """Bytes of bodies that went over a link, and bytes of heads as HTTP/1.1 writes them."""
 
     def __init__(self) -> None:
         self.requests, self.up_bytes, self.down_bytes = 0, 0, 0
+        self.up_head_bytes, self.down_head_bytes = 0, 0
         self._lock = threading.Lock()
 
     def count(self, requests: int = 0, up: int = 0, down: int = 0) -> None:
@@ -81,6 +82,18 @@ class Traffic:
             self.requests += requests
             self.up_bytes += up
             self.down_bytes += down
+
+    def count_heads(self, up: int = 0, down: int = 0) -> None:
+        with self._lock:
+            self.up_head_bytes += up
+            self.down_head_bytes += down
+
+    def take(self) -> tuple[int, int]:
+        """(bytes up, bytes down) since this was last asked, heads and bodies."""
+        with self._lock:
+            found = self.up_bytes + self.up_head_bytes, self.down_bytes + self.down_head_bytes
+            self.up_bytes = self.up_head_bytes = self.down_bytes = self.down_head_bytes = 0
+        return found
 
 
 class Link:
@@ -181,6 +194,12 @@ class Link:
         self.traffic.count(1, len(content) if isinstance(content, bytes) else 0)
         with self._translated():
             response = self._transport.handle_request(request)
+            first = f"{method} {request.url.raw_path.decode('ascii')} HTTP/1.1"
+            reason = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
+            self.traffic.count_heads(
+                _head_bytes(first, request.headers),
+                _head_bytes(f"HTTP/1.1 {response.status_code} {reason}", response.headers),
+            )
             try:
                 if own and PROTOCOL_HEADER not in response.headers:
                     raise self.foreign()
@@ -282,6 +301,11 @@ class Link:
             return json.loads(data) if data else None
         except (ValueError, RecursionError):
             raise self.foreign() from None
+
+
+def _head_bytes(first: str, headers: httpx.Headers) -> int:
+    """Bytes of a head: its first line, its fields, and the empty line."""
+    return len(first) + 4 + sum(len(name) + len(value) + 4 for name, value in headers.raw)
 
 
 class Answer:

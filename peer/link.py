@@ -1,0 +1,190 @@
+"""The way to one other peer: two connections, so that a word never waits behind a model.
+
+What is told goes as one signed POST, and what comes back in its answer is taken in like a request of that peer. A
+message may be lost, and the machines live with that: nothing is ever tried again here, nothing is broken off but by the
+connection's own timeouts, and where too much waits already, the message is dropped.
+
+Patience for an answer is learned: the median of the last ones, plus four times their usual spread, and never less than
+`FLOOR_S`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import structlog
+
+from peer.intake import Intake, Standard
+from peer.ledger import Ledger
+from shoal import peer_wire
+from shoal.core.errors import Refused, ShoalError
+from shoal.core.peer_message import PeerMessage
+from shoal.peer_wire import Letter
+from shoal.runtime.http import Link
+from shoal.runtime.store import FileSource
+from shoal.runtime.threads import in_thread
+from shoal.trust.codes import refusal
+from shoal.trust.envelope import Request, Signer, check_digest, read_answer, sha256
+from shoal.trust.gatekeeper import Gatekeeper
+from shoal.trust.papers import Peer
+
+FLOOR_S = {"words": 5.0, "models": 30.0}
+REMEMBERED = 15
+WAITING_MAX = {"words": 16, "models": 3}
+"""Requests to one peer at once. More are dropped: that peer is not there, or far behind."""
+
+Told = tuple[PeerMessage, FileSource | None]
+"""A message and its body, opened when it was told, so that nobody can sweep it away."""
+
+
+class Patience:
+    """How long to wait for an answer. Any thread may call."""
+
+    def __init__(self, floor_s: float) -> None:
+        self._floor_s = floor_s
+        self._took: deque[float] = deque(maxlen=REMEMBERED)
+
+    def learn(self, seconds: float) -> None:
+        """An answer took so long."""
+        self._took.append(seconds)
+
+    @property
+    def seconds(self) -> float:
+        """As long as answers take, and a good deal more."""
+        took = list(self._took)
+        if not took:
+            return self._floor_s
+        usual = median(took)
+        return max(self._floor_s, usual + 4 * median(abs(one - usual) for one in took))
+
+
+@dataclass(frozen=True)
+class Office:
+    """What all links of a peer share. `wall_s`: seconds since 1970, for certificates alone."""
+
+    standard: Standard
+    signer: Signer
+    gate: Gatekeeper
+    gate_lock: threading.Lock
+    ledger: Ledger
+    wall_s: Callable[[], int]
+
+    def recognise(self, answer: Any, request: Request) -> None:
+        """Raise unless the one who was asked has given this answer."""
+        with self.gate_lock:
+            self.gate.recognise(answer, request, self.wall_s())
+
+
+class _Way:
+    """One connection, for words or for models."""
+
+    def __init__(self, url: str, kind: str) -> None:
+        self.link = Link(url, read_s=FLOOR_S[kind])
+        self.patience = Patience(FLOOR_S[kind])
+        self.waiting = 0
+        self.most = WAITING_MAX[kind]
+
+
+class PeerLink:
+    """To one peer. `tell` is called in the event loop; `heard` gets there what the peer answers, with its intake."""
+
+    def __init__(
+        self, peer: Peer, url: str, office: Office, heard: Callable[[Sequence[PeerMessage], Intake], None]
+    ) -> None:
+        self.peer, self._office, self._heard = peer, office, heard
+        self._ways = {kind: _Way(url, kind) for kind in FLOOR_S}
+        self.failed, self.dropped = 0, 0
+        self.last_error = ""
+        self.log: Any = structlog.get_logger("peer.link").bind(peer=peer.node)
+
+    async def tell(self, told: Sequence[Told]) -> None:
+        """Send these messages in one letter; once, and for better or worse."""
+        way = self._ways["models" if any(source is not None for _, source in told) else "words"]
+        if way.waiting >= way.most:
+            self.dropped += 1
+            return
+        way.waiting += 1
+        try:
+            messages, intake = await in_thread(lambda: self._post(way, told))
+        except ShoalError as error:
+            self._note(error)
+            return
+        finally:
+            way.waiting -= 1
+        if messages:
+            self._heard(messages, intake)
+        else:
+            intake.release()
+
+    def _note(self, error: ShoalError) -> None:
+        self.failed += 1
+        if error.message != self.last_error:  # a peer that is not there says so every second
+            self.last_error = error.message
+            self.log.info("not delivered", code=error.code, why=error.message)
+
+    def _post(self, way: _Way, told: Sequence[Told]) -> tuple[tuple[PeerMessage, ...], Intake]:
+        """In a thread: the request, and what was answered."""
+        office = self._office
+        letter = Letter(office.standard.job, tuple(message for message, _ in told))
+        head = peer_wire.encode(letter)
+        path = f"/p2p/{letter.job}"
+        with office.gate_lock:  # numbers leave in the order in which they are drawn, or nearly so
+            request = office.signer.request(self.peer.peer_id, "POST", path, "", sha256(head))
+        sources = [source for _, source in told if source is not None]
+        nbytes = len(head) + sum(map(len, sources))
+        headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE, "Content-Length": str(nbytes)}
+        begun = time.monotonic()
+        content = self._pieces(way, head, sources) if sources else head
+        try:
+            with way.link.exchange(
+                "POST", path, headers=headers, content=content, read_s=way.patience.seconds, own=True
+            ) as answer:
+                way.patience.learn(time.monotonic() - begun)
+                said = read_answer(answer.status, list(answer.headers.items()))
+                office.recognise(said, request)
+                return self._taken_in(answer.pieces(), said.digest)
+        finally:
+            sent, received = way.link.traffic.take()
+            office.ledger.book(self.peer.node, sent=sent, received=received)
+
+    def _pieces(self, way: _Way, head: bytes, sources: Sequence[FileSource]) -> Iterator[bytes]:
+        for piece in (head, *(piece for source in sources for piece in source.pieces())):
+            way.link.traffic.count(up=len(piece))
+            yield piece
+
+    def _taken_in(self, pieces: Iterator[bytes], digest: str) -> tuple[tuple[PeerMessage, ...], Intake]:
+        """The messages of an answer; an empty one has none."""
+
+        def admit(found: str, _: Letter) -> None:
+            check_digest(digest, found)
+
+        with Intake(self._office.standard, self.peer.node, admit, bodies_max=peer_wire.BODIES_MAX) as intake:
+            empty = True
+            for piece in pieces:
+                empty = empty and not piece
+                intake.feed(piece)
+            if not empty:
+                return intake.finish(), intake
+            if digest != sha256(b""):
+                raise refusal("trust.digest", "an answer of nothing; something was signed")
+            return (), intake
+
+    def close(self) -> None:
+        """Let go of the connections, whatever goes over them."""
+        for way in self._ways.values():
+            way.link.abort()
+            way.link.close()
+
+
+def address_of(peer: Peer, known: dict[str, str]) -> str:
+    """Where a peer can be reached: what a person said, or the roster. Raises `Refused` if nobody has said."""
+    url = known.get(peer.node) or (peer.urls[0] if peer.urls else "")
+    if not url:
+        raise Refused(f"nobody says where {peer.node} is", code="peer.address", hint=f"give --join {peer.node}=URL")
+    return url

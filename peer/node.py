@@ -1,0 +1,407 @@
+"""The process of a peer: put together, started, brought to its end.
+
+    papers and desk      read; another process over the same folder is refused
+    the initial model    made by the training process from the job's seed, unless an earlier process has left a model
+    listen, pump         requests are answered from here on
+    rounds               local rounds, then some in which models only draw together, then a while for the others
+    leave                nothing new; open exchanges are settled; some peers are told
+
+A peer ends by itself when it has made its rounds and either has seen that all others that live have made theirs, or has
+not been asked for anything by anybody for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import structlog
+
+from peer.folder import Desk, Papers, read_papers
+from peer.intake import Intake, Standard
+from peer.ledger import Ledger
+from peer.link import Office, PeerLink, Told, address_of
+from peer.pump import Ports, Pump
+from peer.trainer import Task, Trainer
+from shoal import peer_wire
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import InvalidJob, ShoalError
+from shoal.core.gossip import Gossip, Holding, Learned
+from shoal.core.machine import Note, Result, Work
+from shoal.core.membership import Membership
+from shoal.core.message import Metrics, Ref
+from shoal.core.pace import Pace
+from shoal.core.peer_message import PeerMessage
+from shoal.core.tree import Tree, norm
+from shoal.mixing.pairwise import Pairwise, PairwiseMixer
+from shoal.runtime.store import CrashPoint, no_crash
+from shoal.runtime.threads import in_thread
+from shoal.trust.envelope import Signer
+from shoal.wire import payload_layout
+
+TICK_S = 0.2
+HOUSEKEEPING_S = 5.0
+TIMEOUT_SHARE = 0.4
+"""Of a period of membership: until others are asked about one that does not answer."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a peer runs here. `join`: addresses of peers, by name, that the roster does not know better."""
+
+    folder: Path
+    learner: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    device: str = ""
+    precision: str = ""
+    threads: int = 0
+    join: dict[str, str] = field(default_factory=dict)
+    roster: Path | None = None
+    books: bool = False
+    settle_s: float = 10.0
+    """How long open exchanges are waited for when the peer leaves."""
+    linger_s: float = 20.0
+    """How long a peer that has made its rounds stays where nobody asks it for anything."""
+
+
+@dataclass
+class Summary:
+    """What came of a peer's part: `own` was measured when it had learned all, `drawn` when models had drawn near."""
+
+    node: str
+    rounds: int
+    finished: bool
+    settled: bool
+    own: Metrics
+    drawn: Metrics
+    seen: dict[str, int]
+    traffic: dict[str, dict[str, int]]
+
+
+class Watch(Protocol):
+    """Who is shown how it goes. Called in the event loop."""
+
+    def round(self, effect: Learned, live: int) -> None:
+        """A local round has ended; so many other peers live."""
+
+    def note(self, text: str) -> None:
+        """Something for people."""
+
+
+class Node:
+    """One peer's process, without its listener. Use it as a context manager, then `start`, `run`, `leave`."""
+
+    def __init__(self, settings: Settings, watch: Watch, *, at: CrashPoint = no_crash) -> None:
+        self.settings, self.watch = settings, watch
+        self.papers: Papers = read_papers(settings.folder, settings.roster)
+        self.desk = Desk(settings.folder, books=settings.books, at=at)
+        self.log: Any = structlog.get_logger("peer.node").bind(node=self.papers.me.node)
+        self.refused: dict[str, int] = {}
+        """How many requests were refused, by code."""
+        self.own: Metrics = {}
+        self.latest: Metrics = {}
+        self.phase = "starting"
+        self._ended, self._company = asyncio.Event(), asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> Self:
+        self.desk.__enter__()
+        papers, desk = self.papers, self.desk
+        self.ledger = Ledger(desk.folder / "bytes.json")
+        self.gate, self.gate_lock = desk.gatekeeper(papers), threading.Lock()
+        self.signer = Signer(papers.key, papers.charter, desk.boot)
+        job = self.settings.folder / "job.toml"
+        self.trainer = Trainer(
+            Task(
+                job.absolute(),
+                self.settings.learner or papers.spec.learner,
+                desk.bodies.folder.absolute(),
+                desk.made.folder.absolute(),
+                options={**papers.spec.options, **self.settings.options},
+                device=self.settings.device,
+                precision=self.settings.precision,
+                threads=self.settings.threads,
+            )
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.trainer.close()
+        for task in self._tasks:
+            task.cancel()
+        for link in getattr(self, "links", {}).values():
+            link.close()
+        self.desk.__exit__(None, None, None)
+
+    # Put together
+
+    async def start(self) -> None:
+        """Everything that can go wrong before others are spoken to. Raises `ShoalError`."""
+        spec, desk = self.papers.spec, self.desk
+        algorithm = spec.build_algorithm()
+        check_job(self.papers)
+        state = desk.load()
+        weight, slots = 1.0, {}
+        if state is None:
+            model, weight = await self._initial()
+            slots = algorithm.init(model)
+        rng = random.Random(f"{spec.seed}/{self.me}/{desk.boot}")
+        holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng)
+        mixer: PairwiseMixer = Pairwise(patience_s=spec.gossip.patience_s).mixer()
+        self.rounds = spec.gossip.rounds or spec.rounds
+        whole = self.rounds + spec.gossip.drain if self.rounds else 0
+        if state is None:
+            self.gossip = Gossip(spec.plan(), algorithm, holding, mixer, rounds=whole)
+        else:
+            self._company.set()  # the others may have ended meanwhile
+            self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state, rounds=whole)
+        self.standard = Standard(spec.name, payload_layout({"model": holding.model.layout}), desk.bodies)
+        self.standard.awaited, self.standard.norm = desk.awaited, norm(holding.model)
+        self._check_schema(holding.model)
+        self._connect(rng)
+
+    async def _initial(self) -> tuple[Tree, float]:
+        """The model that all begin with, and this peer's weight."""
+        ref, examples = await self.trainer.init(self.papers.spec.seed)
+        await in_thread(partial(self.desk.bodies.adopt, self.desk.made.path(ref.digest), ref))
+        most = self.papers.me.examples
+        return tree_slot(self.desk.bodies.get(ref), "model"), min(examples, most) if most else examples
+
+    def _check_schema(self, model: Tree) -> None:
+        if schema_sha(model) != self.papers.charter.schema_sha:
+            raise InvalidJob(
+                f"{self.settings.learner or self.papers.spec.learner} makes another model than the charter's",
+                code="peer.schema",
+                hint="names, types and shapes must be those of the learner that `shoal peer new` was given",
+            )
+
+    def _connect(self, rng: random.Random) -> None:
+        spec, papers = self.papers.spec, self.papers
+        period_s = spec.gossip.period_s
+        pace = Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s)
+        membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace, incarnation=self.desk.boot)
+        membership.admit(frozenset(peer.node for peer in papers.roster.peers))
+        ports = Ports(self.desk, self.send, self._perform, time.monotonic, self, self.rounds)
+        self.pump = Pump(self.gossip, membership, ports)
+        office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
+        self.links: dict[str, PeerLink] = {}
+        for peer in papers.others:
+            if peer.urls or peer.node in self.settings.join:
+                url = address_of(peer, self.settings.join)
+                self.links[peer.node] = PeerLink(peer, url, office, self._heard)
+
+    # A process
+
+    @property
+    def me(self) -> str:
+        """The name of this peer."""
+        return self.papers.me.node
+
+    async def run(self) -> None:
+        """Pump until `stop`, or until all is done. Raises `ShoalError` when going on is senseless."""
+        self.phase = "learning"
+        house = asyncio.create_task(self._housekeeping())
+        try:
+            await self.pump.run()
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from errors
+        finally:
+            house.cancel()
+
+    async def over(self) -> None:
+        """Wait until this peer is not needed any more."""
+        await self._ended.wait()
+
+    async def leave(self) -> Summary:
+        """Begin nothing new, settle what is open, say goodbye."""
+        finished = self.gossip.finished
+        drawn = await self._measured() if finished else {}
+        self.phase = "leaving"
+        settled = await self.pump.halt("leaving", self.settings.settle_s)
+        await self.pump.leave()
+        self.pump.stop()
+        await in_thread(self._keep)
+        rounds = min(self.gossip.me.round, self.rounds) if self.rounds else self.gossip.me.round
+        seen = dict(self.gossip.me.seen)
+        return Summary(self.me, rounds, finished, settled, self.own, drawn, seen, self.ledger.totals())
+
+    async def _perform(self, work: Work) -> Result:
+        """Do an order, as soon as there is company to learn with."""
+        await self._company.wait()
+        return await self.trainer.perform(work)
+
+    async def _housekeeping(self) -> None:
+        """Sums and windows to the disk; and whether it is over."""
+        kept = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            if 1 + len(self.pump.membership.live()) >= self.papers.spec.gossip.min_peers:
+                self._company.set()
+            if self.rounds and self.gossip.me.round >= self.rounds and not self.own:
+                self.phase = "drawing near"
+                self.own = await self._measured()
+            if self._is_over():
+                self.phase = "done"
+                self._ended.set()
+            if time.monotonic() - kept >= HOUSEKEEPING_S:
+                await in_thread(self._keep)
+                kept = time.monotonic()
+
+    def _is_over(self) -> bool:
+        gossip, membership = self.gossip, self.pump.membership
+        if not gossip.finished or not self.own or gossip.mixer.busy:
+            return False
+        seen = gossip.me.seen
+        if all(seen.get(node, 0) >= gossip.rounds for node in membership.live()):
+            return True
+        return time.monotonic() - self.pump.last_mixed > self.settings.linger_s
+
+    def _keep(self) -> None:
+        self.ledger.keep()
+        with self.gate_lock:
+            snapshot = self.gate.snapshot()
+        self.desk.keep_gate(snapshot)
+        self.standard.norm = norm(self.gossip.me.model)
+
+    async def _measured(self) -> Metrics:
+        """What the learner says about the present model; nothing, where it fails."""
+        model = self.gossip.me.model
+
+        def put() -> Ref:
+            ref = self.desk.bodies.put({"model": model})
+            self.desk.awaited[ref.digest] += 1  # put first: it may be the model's own body
+            return ref
+
+        ref = await in_thread(put)
+        try:
+            return await self.trainer.evaluate(ref)
+        except ShoalError as error:
+            self.log.warning("not evaluated", why=error.message, hint=error.hint)
+            return {"eval/examples": 0.0}
+        finally:
+            self.desk.awaited[ref.digest] -= 1
+
+    # What others say
+
+    async def hear(self, messages: Sequence[PeerMessage], intake: Intake) -> list[Told]:
+        """Take what a peer says; what it is answered."""
+        try:
+            return await self.pump.hear(messages)
+        finally:
+            intake.release()
+
+    def _heard(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
+        """What a peer has answered may lead to more."""
+        self._spawn(self._go_on(messages, intake))
+
+    async def _go_on(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
+        told = await self.hear(messages, intake)
+        if told:
+            await self.send(messages[0].node, told)
+
+    def post(self, to: str, told: Sequence[Told]) -> None:
+        """Send what an answer had no room for."""
+        self._spawn(self.send(to, told))
+
+    async def send(self, to: str, told: Sequence[Told]) -> None:
+        """Send to a peer; nobody hears of it if that one has no address: it will call."""
+        link = self.links.get(to)
+        for letter in letters(told) if link is not None else ():
+            await link.tell(letter)  # type: ignore[union-attr]  # there are no letters without one
+
+    def _spawn(self, call: Any) -> None:
+        task = asyncio.get_running_loop().create_task(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # For people
+
+    def learned(self, effect: Learned) -> None:
+        self.latest = effect.metrics
+        self.watch.round(effect, len(self.pump.membership.live()))
+
+    def noted(self, note: Note) -> None:
+        if note.kind == "refusal":
+            self.refuse("machine", note.text, note.node)
+        self.watch.note(note.text)
+
+    def refuse(self, code: str, why: str, sender: str) -> None:
+        """Something was refused: count it, and say it."""
+        self.refused[code] = self.refused.get(code, 0) + 1
+        self.log.warning("refused", code=code, why=why, sender=sender)
+
+    def status(self) -> dict[str, Any]:
+        """How it goes, as JSON values."""
+        gossip, membership = self.gossip, self.pump.membership
+        mixer = gossip.mixer
+        assert isinstance(mixer, PairwiseMixer)
+        peers = {
+            held.node: {"state": held.state, **_link_of(self.links.get(held.node))} for held in membership.beliefs()
+        }
+        return {
+            "job": self.papers.spec.name,
+            "node": self.me,
+            "boot": self.desk.boot,
+            "phase": self.phase,
+            "round": gossip.me.round,
+            "rounds": self.rounds,
+            "weight": gossip.me.weight,
+            "seen": gossip.me.seen,
+            "metrics": {name: value for name, value in self.latest.items() if value - value == 0},
+            "peers": peers,
+            "exchanges": {"in_doubt": len(mixer.doubts), "unsettled": len(mixer.answers), "refused": mixer.refused},
+            "refused": self.refused,
+            "bytes": self.ledger.totals(),
+            "trainer_starts": self.trainer.starts,
+        }
+
+
+def _link_of(link: PeerLink | None) -> dict[str, Any]:
+    return {} if link is None else {"failed": link.failed, "dropped": link.dropped, "last_error": link.last_error}
+
+
+def letters(told: Sequence[Told]) -> list[list[Told]]:
+    """Cut into what one request each may hold: with one body at most."""
+    rest, found = list(told), []
+    while rest:
+        count = peer_wire.fitting([message for message, _ in rest], 1)
+        found.append(rest[:count])
+        rest = rest[count:]
+    return found
+
+
+def check_job(papers: Papers) -> None:
+    """Raise `InvalidJob` for a job that peers cannot run by themselves."""
+    algorithm = papers.spec.build_algorithm()
+    if algorithm.based:
+        raise InvalidJob(
+            f"{algorithm.name} goes on until a server asks for its report; there is none",
+            code="job.fit",
+            hint="use fedavg: gossip averages by itself",
+        )
+
+
+def schema_sha(model: Tree) -> str:
+    """What names a model's form."""
+    return hashlib.sha256(model.layout.header).hexdigest()
+
+
+def wall_s() -> int:
+    """Seconds since 1970, for certificates alone."""
+    return int(time.time())
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What made everything end."""
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

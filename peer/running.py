@@ -1,0 +1,64 @@
+"""A peer's process from outside: its listener, signals and exit codes.
+
+Ctrl-C, SIGINT    once: open exchanges are settled, others are told, 130; twice: now
+SIGTERM           the same, 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+
+from peer.app import listen, serving
+from peer.node import Node, Settings, Summary, Watch
+from shoal.runtime.store import CrashPoint, no_crash
+
+OK, INTERRUPTED = 0, 130
+
+Listens = Callable[[str, int], None]
+"""Told this peer's name and its port, as soon as requests are answered there."""
+
+
+def run(
+    settings: Settings, host: str, port: int, watch: Watch, listens: Listens, *, at: CrashPoint = no_crash
+) -> tuple[int, Summary]:
+    """Take part until it is over or a signal comes: (exit code, what came of it). Raises `ShoalError`."""
+    return asyncio.run(_Process(settings, watch, at).main(host, port, listens))
+
+
+class _Process:
+    """One run of a peer."""
+
+    def __init__(self, settings: Settings, watch: Watch, at: CrashPoint) -> None:
+        self._node = Node(settings, watch, at=at)
+        self._told = asyncio.Event()
+        self._code = OK
+
+    async def main(self, host: str, port: int, listens: Listens) -> tuple[int, Summary]:
+        loop = asyncio.get_running_loop()
+        for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, OK)):
+            loop.add_signal_handler(number, partial(self._signalled, code))
+        with listen(host, port) as sock, self._node as node:
+            await node.start()
+            async with serving(node, sock):
+                running = asyncio.create_task(node.run())
+                listens(node.me, sock.getsockname()[1])
+                waits = [asyncio.create_task(node.over()), asyncio.create_task(self._told.wait())]
+                await asyncio.wait({running, *waits}, return_when=asyncio.FIRST_COMPLETED)
+                for task in waits:
+                    task.cancel()
+                if running.done():
+                    await running  # it raises why
+                summary = await node.leave()
+                await running
+        return self._code, summary
+
+    def _signalled(self, code: int) -> None:
+        self._code = code
+        if self._told.is_set():
+            self._node.trainer.close()
+            os._exit(INTERRUPTED)
+        self._told.set()

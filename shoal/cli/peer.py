@@ -1,0 +1,245 @@
+"""`shoal peer`: a job that never had a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.data import share_cache
+from shoal.cli.options import Device, JobFile, Precision, spread
+from shoal.cli.output import log_level, out
+from shoal.cli.text import pairs, percent, safe, size
+from shoal.cli.values import assignments
+from shoal.core.errors import InvalidJob, ShoalError
+
+if TYPE_CHECKING:
+    from peer.invite import Invited
+    from peer.node import Summary
+    from shoal.core.gossip import Learned
+
+Learner = Annotated[
+    str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
+]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="passed to the learner", show_default=False)
+]
+
+
+@dataclass(frozen=True)
+class Mine:
+    """The learner of this machine."""
+
+    learner: Learner = None
+    option: Options = None
+    device: Device = None
+    precision: Precision = None
+
+
+app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
+
+
+@app.command()
+def new(
+    file: JobFile,
+    *,
+    peer: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=URL[,EXAMPLES][,ed25519:…]",
+            help="a peer, where the others reach it, its greatest weight, and its own public key",
+            show_default=False,
+        ),
+    ],
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="folder to write (default ./JOB-peers)", show_default=False)
+    ] = None,
+    learner: Learner = None,
+    option: Options = None,
+) -> None:
+    """Make what each peer of a job needs: the job, a signed charter and roster, a key.
+
+    Example: shoal peer new digits.toml --peer a=http://10.0.0.1:9001 --peer b=http://10.0.0.2:9001
+
+    Carry FOLDER/NAME to the machine of NAME by a way that you trust, and start `shoal peer run` there. Keep
+    FOLDER/operator.pem. Called again, it admits more peers.
+    """
+    from peer.invite import invite
+    from shoal.learn.loading import load_learner
+    from shoal.spec import load_job
+
+    share_cache()
+    spec = load_job(file)
+    invited = [invited_of(text) for text in peer]
+    target = learner or spec.learner
+    if not target:
+        raise InvalidJob("the job names no learner", code="learner.missing", hint="say --learner FILE.py:NAME")
+    given = {**spec.options, **(assignments(option, "--option") if option else {})}
+    model = load_learner(target, given).init(spec.seed)
+    where = folder or Path(f"{spec.name}-peers")
+    roster = invite(file, model, invited, where)
+    nodes = [one.node for one in roster.peers]
+    rows = [(node, f"shoal peer run {safe(where / node)}") for node in nodes]
+    out.answer({"folder": where, "roster": roster.version, "peers": nodes}, pairs(rows))
+
+
+def invited_of(text: str) -> Invited:
+    """A peer as a person writes it. Raises `ShoalError`."""
+    from peer.invite import Invited
+    from shoal.heads import NAME
+    from shoal.runtime.address import parse
+
+    name, equals, rest = text.partition("=")
+    url, *more = rest.split(",")
+    pub = next((one for one in more if one.startswith("ed25519:")), "")
+    numbers = [one for one in more if one != pub]
+    if not equals or not NAME.fullmatch(name) or len(numbers) > 1 or not all(one.isdecimal() for one in numbers):
+        hint = "write NAME=URL, for example a=http://10.0.0.1:9001, and its greatest weight behind a comma"
+        raise ShoalError(f"--peer {text}: this names no peer", code="usage.invalid", hint=hint)
+    return Invited(name, parse(url).url if url else "", pub, int(numbers[0]) if numbers else 0)
+
+
+@app.command()
+def key(
+    folder: Annotated[Path, typer.Argument(help="folder of this peer; made if it is not there", show_default=False)],
+) -> None:
+    """Make this node's own key, and print its public half for the operator."""
+    from shoal.runtime.store import make_folder
+    from shoal.trust.keys import load_or_make
+
+    make_folder(folder)
+    made = load_or_make(folder / "key.pem")
+    out.answer({"public_key": made.pub, "peer_id": made.peer_id}, made.pub)
+
+
+@app.command()
+@spread
+def run(
+    folder: Annotated[Path, typer.Argument(help="folder of this peer, from shoal peer new", show_default=False)],
+    *,
+    mine: Mine,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="default: the roster's port, on 127.0.0.1 if it says so, else on all addresses",
+            show_default=False,
+        ),
+    ] = None,
+    join: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=URL", help="where a peer is, if not where the roster says", show_default=False),
+    ] = None,
+    roster: Annotated[Path | None, typer.Option(help="a newer roster than the folder's", show_default=False)] = None,
+    books: Annotated[
+        bool, typer.Option("--books", help="keep account of what is learned, to check that nothing is lost")
+    ] = False,
+) -> int:
+    """Take part in a job without a server, until its rounds are made or Ctrl-C.
+
+    Example: shoal peer run digits-peers/a --learner mine.py:learner --option part=0
+
+    Data and code stay here; models travel. Ctrl-C once settles what is open and leaves, twice ends at once. Started
+    again, it goes on where it was, also after a crash.
+    """
+    try:
+        from peer.running import run as run_peer
+    except ModuleNotFoundError as error:
+        raise ShoalError(
+            f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[peer]"'
+        ) from None
+    from peer.folder import read_papers
+    from peer.node import Settings
+    from shoal.runtime import logs
+
+    papers = read_papers(folder, roster)
+    logs.configure("peer", level=log_level(), node=papers.me.node)
+    share_cache()
+    settings = Settings(
+        folder,
+        learner=mine.learner or "",
+        options=assignments(mine.option, "--option") if mine.option else {},
+        device=mine.device or "",
+        precision=mine.precision or "",
+        join={name: str(url) for name, url in assignments(join, "--join").items()} if join else {},
+        roster=roster,
+        books=books,
+    )
+    host, port = where(listen, papers.me.urls[0] if papers.me.urls else "")
+    rounds = papers.spec.gossip.rounds or papers.spec.rounds
+    with out.progress(papers.spec.name, rounds or None) as advance:
+        code, summary = run_peer(settings, host, port, Shown(advance, rounds), announced)
+    report(summary)
+    return code
+
+
+def announced(name: str, port: int) -> None:
+    """Say where this peer answers."""
+    out.notice(f"{safe(name)} answers on port {port}  [dim](Ctrl-C leaves)[/]")
+
+
+def where(listen: str | None, url: str) -> tuple[str, int]:
+    """(host, port) to listen on. Raises `ShoalError`."""
+    from shoal.runtime.address import is_loopback, parse
+
+    if listen is not None:
+        host, colon, port = listen.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            raise ShoalError(f"--listen {listen}: no HOST:PORT", code="usage.invalid", hint="for example 0.0.0.0:9001")
+        return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what was asked for
+    if not url:
+        return "127.0.0.1", 0
+    found = parse(url)
+    return (found.host if is_loopback(found) else "0.0.0.0"), found.port  # noqa: S104 - as others are to reach it
+
+
+class Shown:
+    """How it goes, on the terminal."""
+
+    def __init__(self, advance: Any, rounds: int) -> None:
+        self._advance, self._rounds, self._note = advance, rounds, ""
+
+    def round(self, effect: Learned, live: int) -> None:
+        """A local round has ended."""
+        measured = [
+            f"{name} {effect.metrics[name]:.4g}" for name in ("eval/accuracy", "train/loss") if name in effect.metrics
+        ]
+        of = f" of {self._rounds}" if self._rounds else ""
+        text = ", ".join([f"round {effect.round}{of}", f"{live} others", *measured])
+        self._advance(float(effect.round), text, self._note)
+        out.detail(text)
+
+    def note(self, text: str) -> None:
+        """Something for people."""
+        self._note = text
+        out.detail(text)
+
+
+def report(summary: Summary) -> None:
+    """What came of it."""
+    sent, received = (sum(summary.traffic[way].values()) for way in ("sent", "received"))
+    rows = [
+        ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
+        ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "nobody"),
+    ]
+    for name, metrics in (("accuracy, own", summary.own), ("accuracy, drawn together", summary.drawn)):
+        if "eval/accuracy" in metrics:
+            rows.append((name, percent(metrics["eval/accuracy"])))
+    rows += [("sent", size(sent)), ("received", size(received))]
+    if not summary.settled:
+        rows.append(("open", "an exchange: start this peer again some time, it settles it"))
+    out.answer(
+        {
+            "node": summary.node,
+            "rounds": summary.rounds,
+            "finished": summary.finished,
+            "settled": summary.settled,
+            "own": summary.own,
+            "drawn": summary.drawn,
+            "seen": summary.seen,
+            "bytes": summary.traffic,
+        },
+        pairs(rows),
+    )
