@@ -300,7 +300,8 @@ class Reception:
         return signed
 
     async def _received(self) -> tuple[Sequence[PeerMessage], Intake]:
-        with Intake(self._node.standard, self._sender, self._admit) as intake:
+        nbytes = int(self._request.headers.get("content-length", "0"))
+        with Intake(self._node.standard, self._sender, nbytes, self._admit) as intake:
             async for piece in self._request.stream():
                 body = intake.feed_head(piece)
                 if body:  # it is written, hashed and in the end synced: others must not wait for that
@@ -387,6 +388,7 @@ class Server(uvicorn.Server):
 async def serving(node: Node, sock: socket.socket) -> AsyncIterator[None]:
     """Answer requests while the block runs."""
     server = Server(node)
+    sock.listen(CONNECTIONS_MAX)  # from here on nobody is turned away, though uvicorn has yet to begin
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
         yield

@@ -52,16 +52,17 @@ class Standard:
 
 
 class Intake:
-    """One letter of one peer (`owner`: its name). Use it as a context manager.
+    """One letter of one peer (`owner`: its name), of `nbytes` bytes. Use it as a context manager.
 
     `admit(digest, letter)` raises to refuse; it is called once, when the head has come. `bodies_max`: how many bodies
     may follow.
     """
 
     def __init__(
-        self, standard: Standard, owner: str, admit: Callable[[str, Letter], None], *, bodies_max: int = 1
+        self, standard: Standard, owner: str, nbytes: int, admit: Callable[[str, Letter], None], *, bodies_max: int = 1
     ) -> None:
-        self._standard, self._owner, self._admit, self._bodies_max = standard, owner, admit, bodies_max
+        self._standard, self._owner, self._nbytes = standard, owner, nbytes
+        self._admit, self._bodies_max = admit, bodies_max
         self._head = bytearray()
         self._head_bytes = 4
         self._due: list[tuple[Ref, Layout | None]] = []
@@ -114,6 +115,9 @@ class Intake:
                 raise Refused(text, code="peer.sender", hint="everybody speaks for himself alone")
         if len(letter.bodies) > self._bodies_max:
             raise InvalidPayload(f"{len(letter.bodies)} bodies; at most {self._bodies_max}", code="payload.length")
+        whole = len(self._head) + sum(ref.nbytes for ref in letter.bodies)
+        if whole != self._nbytes:
+            raise InvalidPayload(f"a letter of {whole} bytes in a body of {self._nbytes}", code="payload.length")
         self._admit(hashlib.sha256(self._head).hexdigest(), letter)
         self.letter = letter
         self._due = [(ref, self._expected(one)) for one in letter.messages if (ref := peer_wire.body_of(one))]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -148,7 +148,7 @@ class PeerLink:
                 way.patience.learn(time.monotonic() - begun)
                 said = read_answer(answer.status, list(answer.headers.items()))
                 office.recognise(said, request)
-                return self._taken_in(answer.pieces(), said.digest)
+                return self._taken_in(answer.pieces(), length_of(answer.headers), said.digest)
         finally:
             sent, received = way.link.traffic.take()
             office.ledger.book(self.peer.node, sent=sent, received=received)
@@ -158,18 +158,17 @@ class PeerLink:
             way.link.traffic.count(up=len(piece))
             yield piece
 
-    def _taken_in(self, pieces: Iterator[bytes], digest: str) -> tuple[tuple[PeerMessage, ...], Intake]:
+    def _taken_in(self, pieces: Iterator[bytes], nbytes: int, digest: str) -> tuple[tuple[PeerMessage, ...], Intake]:
         """The messages of an answer; an empty one has none."""
 
         def admit(found: str, _: Letter) -> None:
             check_digest(digest, found)
 
-        with Intake(self._office.standard, self.peer.node, admit, bodies_max=peer_wire.BODIES_MAX) as intake:
-            empty = True
+        standard, most = self._office.standard, peer_wire.BODIES_MAX
+        with Intake(standard, self.peer.node, nbytes, admit, bodies_max=most) as intake:
             for piece in pieces:
-                empty = empty and not piece
                 intake.feed(piece)
-            if not empty:
+            if nbytes:
                 return intake.finish(), intake
             if digest != sha256(b""):
                 raise refusal("trust.digest", "an answer of nothing; something was signed")
@@ -180,6 +179,16 @@ class PeerLink:
         for way in self._ways.values():
             way.link.abort()
             way.link.close()
+
+
+def length_of(headers: Mapping[str, str]) -> int:
+    """How long an answer is. Raises `Refused` where it is not said."""
+    said = headers.get("content-length", "")
+    if not said.isdecimal() or len(said) > 18:
+        raise Refused(
+            "an answer that does not say how long it is", code="body.length-required", hint="is it a proxy's?"
+        )
+    return int(said)
 
 
 def address_of(peer: Peer, known: dict[str, str]) -> str:

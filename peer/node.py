@@ -6,8 +6,8 @@
     rounds               local rounds, then some in which models only draw together, then a while for the others
     leave                nothing new; open exchanges are settled; some peers are told
 
-A peer ends by itself when it has made its rounds and either has seen that all others that live have made theirs, or has
-not been asked for anything by anybody for a while.
+A peer ends by itself when it has made its rounds and has seen that all others have made theirs, or have left. For those
+that are silent it waits a while.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from shoal.core.membership import Membership
 from shoal.core.message import Metrics, Ref
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
+from shoal.core.rumours import LIVE
 from shoal.core.tree import Tree, norm
 from shoal.mixing.pairwise import Pairwise, PairwiseMixer
 from shoal.runtime.store import CrashPoint, no_crash
@@ -69,7 +70,7 @@ class Settings:
     settle_s: float = 10.0
     """How long open exchanges are waited for when the peer leaves."""
     linger_s: float = 20.0
-    """How long a peer that has made its rounds stays where nobody asks it for anything."""
+    """How long a peer that has made its rounds stays for those that are silent."""
 
 
 @dataclass
@@ -109,6 +110,7 @@ class Node:
         self.own: Metrics = {}
         self.latest: Metrics = {}
         self.phase = "starting"
+        self._needed_at = time.monotonic()
         self._ended, self._company = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -157,12 +159,11 @@ class Node:
         holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng)
         mixer: PairwiseMixer = Pairwise(patience_s=spec.gossip.patience_s).mixer()
         self.rounds = spec.gossip.rounds or spec.rounds
-        whole = self.rounds + spec.gossip.drain if self.rounds else 0
         if state is None:
-            self.gossip = Gossip(spec.plan(), algorithm, holding, mixer, rounds=whole)
+            self.gossip = Gossip(spec.plan(), algorithm, holding, mixer)
         else:
             self._company.set()  # the others may have ended meanwhile
-            self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state, rounds=whole)
+            self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state)
         self.standard = Standard(spec.name, payload_layout({"model": holding.model.layout}), desk.bodies)
         self.standard.awaited, self.standard.norm = desk.awaited, norm(holding.model)
         self._check_schema(holding.model)
@@ -189,7 +190,9 @@ class Node:
         pace = Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s)
         membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace, incarnation=self.desk.boot)
         membership.admit(frozenset(peer.node for peer in papers.roster.peers))
-        ports = Ports(self.desk, self.send, self._perform, time.monotonic, self, self.rounds)
+        ports = Ports(
+            self.desk, self.send, self._perform, time.monotonic, self, self.rounds, self.rounds + spec.gossip.drain
+        )
         self.pump = Pump(self.gossip, membership, ports)
         office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
         self.links: dict[str, PeerLink] = {}
@@ -204,6 +207,11 @@ class Node:
     def me(self) -> str:
         """The name of this peer."""
         return self.papers.me.node
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has made its rounds, and those of drawing near. It goes on with these while others need it."""
+        return 0 < self.rounds <= self.gossip.me.round - self.papers.spec.gossip.drain
 
     async def run(self) -> None:
         """Pump until `stop`, or until all is done. Raises `ShoalError` when going on is senseless."""
@@ -222,7 +230,7 @@ class Node:
 
     async def leave(self) -> Summary:
         """Begin nothing new, settle what is open, say goodbye."""
-        finished = self.gossip.finished
+        finished = self.finished
         drawn = await self._measured() if finished else {}
         self.phase = "leaving"
         settled = await self.pump.halt("leaving", self.settings.settle_s)
@@ -256,13 +264,22 @@ class Node:
                 kept = time.monotonic()
 
     def _is_over(self) -> bool:
-        gossip, membership = self.gossip, self.pump.membership
-        if not gossip.finished or not self.own or gossip.mixer.busy:
+        """Whether nobody needs this peer any more: those that live are waited for, those that may come back a while."""
+        now, membership = time.monotonic(), self.pump.membership
+        if not self.finished or not self.own:
+            self._needed_at = now
             return False
-        seen = gossip.me.seen
-        if all(seen.get(node, 0) >= gossip.rounds for node in membership.live()):
+        seen, whole = self.gossip.me.seen, self.rounds + self.papers.spec.gossip.drain
+        late = [
+            held
+            for held in membership.beliefs()
+            if held.state != "left" and seen.get(held.node, 0) < whole and held.node in self.links
+        ]
+        if not late and not self.gossip.mixer.busy:
             return True
-        return time.monotonic() - self.pump.last_mixed > self.settings.linger_s
+        if any(held.state in LIVE for held in late):
+            self._needed_at = now
+        return now - self._needed_at > self.settings.linger_s
 
     def _keep(self) -> None:
         self.ledger.keep()

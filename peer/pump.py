@@ -41,6 +41,8 @@ SWEEP_EVENTS = 16
 REST_S = 0.1
 """A round in which nobody learns takes so long, and up to `REST_S_MAX` more until its exchange is over."""
 REST_S_MAX = 3.0
+IDLE_S = 0.5
+"""As long as `REST_S` when models should have drawn together, and this peer stays for the others alone."""
 
 Send = Callable[[str, Sequence[Told]], Coroutine[Any, Any, None]]
 """`(to, what)`: a letter; it raises nothing."""
@@ -61,7 +63,10 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Ports:
-    """What a pump leans on. `clock`: seconds, never jumping. `rounds`: how many are for learning; 0: all."""
+    """What a pump leans on. `clock`: seconds, never jumping. `rounds`: how many are for learning; 0: all.
+
+    In those that follow nobody learns: models draw together, with less haste from round `whole` on.
+    """
 
     desk: Desk
     send: Send
@@ -69,6 +74,7 @@ class Ports:
     clock: Callable[[], float]
     watch: Watch
     rounds: int = 0
+    whole: int = 0
 
 
 @dataclass
@@ -93,8 +99,6 @@ class Pump:
 
     def __init__(self, gossip: Gossip, membership: Membership, ports: Ports) -> None:
         self.gossip, self.membership, self.ports = gossip, membership, ports
-        self.last_mixed = ports.clock()
-        """When another peer last had to do with this one's model."""
         self.log: Any = structlog.get_logger("peer.pump")
         self._queue: asyncio.Queue[_Asked | None] = asyncio.Queue()
         self._alarm: asyncio.TimerHandle | None = None
@@ -132,7 +136,6 @@ class Pump:
             if isinstance(message, MembershipMessage):
                 said += self._members(self.membership.on(message, self.ports.clock()), message.node)
             elif isinstance(message, MixingMessage):
-                self.last_mixed = self.ports.clock()
                 waits.append(self._ask(message, message.node))
             else:
                 self.log.warning("nobody here to act on this", message=type(message).__name__, peer=message.node)
@@ -245,7 +248,7 @@ class Pump:
     async def _work(self, work: Work) -> None:
         try:
             if self._rests(work.order.version + 1):
-                await self._rest()
+                await self._rest(REST_S if work.order.version < self.ports.whole else IDLE_S)
                 done = Done(work.order.id, Result(self.gossip.me.weight))
             else:
                 done = Done(work.order.id, await self.ports.perform(work))
@@ -256,9 +259,9 @@ class Pump:
             done = Done(work.order.id, None, error.message)
         self._ask(done, "")
 
-    async def _rest(self) -> None:
+    async def _rest(self, seconds: float) -> None:
         """Give the exchange of this round the time to end."""
-        await asyncio.sleep(REST_S)
+        await asyncio.sleep(seconds)
         await self._settle(REST_S_MAX)
 
     async def _settle(self, patience_s: float) -> bool:

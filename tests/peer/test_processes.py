@@ -1,0 +1,207 @@
+"""Peers as processes of their own: they come to agree, and nothing is lost, whoever is killed whenever."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import StorageFailed, Unreachable
+from shoal.core.message import Ref
+from shoal.core.tree import Slots
+from shoal.runtime.http import Link
+from shoal.runtime.store import FileBodies
+from shoal.sim.flock import Books, floats
+from shoal.sim.toys import ToyLearner
+from tests.peer.stage import folders, free_ports
+
+TOY = Path(__file__).with_name("toy.py")
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 100.0
+
+
+class Process:
+    """One peer: its folder, and the process that works with it, if one does."""
+
+    def __init__(self, folder: Path, number: int, port: int, pause_s: float) -> None:
+        self.folder, self.port = folder, port
+        self._command = [sys.executable, "-m", "shoal", "peer", "run", str(folder), "--json", "--books"]
+        self._command += ["--learner", f"{TOY}:learner", "--option", f"number={number}"]
+        self._command += ["--option", f"pause_s={pause_s}"]
+        self.log = folder / "log.txt"
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself; nothing while it does not answer."""
+        try:
+            with Link(f"http://127.0.0.1:{self.port}", read_s=20.0) as link:
+                found: dict[str, Any] = link.json("GET", "/p2p/toys/status")
+        except Unreachable:
+            assert self.process.poll() is None, self.log.read_text()
+            return {}
+        return found
+
+    def until(self, what: Callable[[dict[str, Any]], Any]) -> None:
+        """Wait until its status is so."""
+        end = time.monotonic() + PATIENCE_S
+        while not ((said := self.status()) and what(said)):
+            assert time.monotonic() < end, f"{said}\n{self.log.read_text()}"
+            time.sleep(0.05)
+
+    def answer(self) -> dict[str, Any]:
+        """What it says at its end."""
+        said, _ = self.process.communicate(timeout=PATIENCE_S)
+        assert said, self.log.read_text()
+        found: dict[str, Any] = json.loads(said)
+        assert found["status"] == "ok", found
+        return dict(found["data"])
+
+
+@contextmanager
+def processes(root: Path, names: str, *, pause_s: float, **more: Any) -> Iterator[dict[str, Process]]:
+    """These peers, running; none is left behind."""
+    ports = free_ports(len(names))
+    peers = folders(root, names, ports=ports, **more)
+    made: dict[str, Process] = {}
+    try:
+        for number, (name, port) in enumerate(zip(names, ports, strict=True), 1):
+            made[name] = Process(peers / name, number, port, pause_s)
+        yield made
+    finally:
+        for one in made.values():
+            one.kill()
+
+
+class AllBodies:
+    """The bodies of all peers."""
+
+    def __init__(self, peers: dict[str, Process]) -> None:
+        self._folders = [FileBodies(one.folder / "state" / "bodies") for one in peers.values()]
+
+    def get(self, ref: Ref) -> Slots:
+        for one in self._folders:
+            if one.has(ref.digest):
+                return one.get(ref)
+        raise StorageFailed(f"{ref} is nowhere")
+
+
+def settled_books(peers: dict[str, Process]) -> tuple[Books, float]:
+    """(the books of what lies on the disks, how far apart the models would be had nobody mixed)."""
+    bodies: Any = AllBodies(peers)
+    kept = {name: json.loads((one.folder / "state" / "standing.json").read_text()) for name, one in peers.items()}
+    weights = {name: found["gossip"]["weight"] for name, found in kept.items()}
+    start = ToyLearner(1).init(3)
+    books, alone = Books(weights, start, bodies), []
+    for name, found in kept.items():
+        learned = bodies.get(Ref(*found["learned"]))["learned"]
+        books.learned = books.learned + weights[name] * floats(learned)
+        alone.append((weights[name], floats(start) + floats(learned)))
+        books.keeps(name, found["gossip"], learned=False)
+        assert floats(tree_slot(bodies.get(Ref(*found["gossip"]["slots"])), "model")).shape == alone[-1][1].shape
+    books.scale = float(np.abs(books.learned).max())
+    whole = sum(weight for weight, _ in alone)
+    mean = sum(weight * model for weight, model in alone) / whole
+    apart = float(sum(weight * np.sum((model - mean) ** 2) for weight, model in alone) / whole)
+    return books, apart
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> None:
+    """All make their rounds; the weighted sum of all models is where it was, plus all that was learned, to 1e-6."""
+    with processes(tmp_path, "abc", pause_s=0.2, rounds=14) as peers:
+        victim = peers["c"]
+        for round_ in (2, 5, 8):
+            victim.until(lambda said, round_=round_: said["round"] >= round_)
+            victim.kill()
+            victim.start()
+        said = {name: one.answer() for name, one in peers.items()}
+        assert {name: one["rounds"] for name, one in said.items()} == dict.fromkeys("abc", 14)
+        assert all(one["finished"] for one in said.values())
+        books, apart = settled_books(peers)
+        assert books.drift() < 1e-6
+        assert books.spread() < 0.01 * apart
+        assert all(one["bytes"]["sent"] for one in said.values())
+        boot = json.loads((victim.folder / "state" / "standing.json").read_text())["gossip"]["boot"]
+        assert boot == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> None:
+    with processes(tmp_path, "ab", pause_s=0.1, rounds=100) as peers:
+        one = peers["b"]
+        one.until(lambda said: said["round"] >= 3)
+        one.process.send_signal(signal.SIGINT)
+        said = one.answer()
+        assert one.process.returncode == 130
+        assert said["settled"]
+        assert not said["finished"]
+        peers["a"].until(lambda found: found["peers"]["b"]["state"] == "left")
+        one.start()
+        one.until(lambda found: found["boot"] == 2 and found["round"] > said["rounds"])
+        peers["a"].until(lambda found: found["peers"]["b"]["state"] == "alive")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ctrl_c_twice_ends_now_and_leaves_no_process(tmp_path: Path) -> None:
+    """The training is in the middle of something that takes for ever."""
+    with processes(tmp_path, "a", pause_s=3600.0, min_peers=1) as peers:
+        one = peers["a"]
+        end = time.monotonic() + PATIENCE_S
+        while not (children := children_of(one.process.pid)):
+            assert time.monotonic() < end, one.log.read_text()
+            time.sleep(0.05)
+        one.process.send_signal(signal.SIGINT)
+        one.process.send_signal(signal.SIGINT)
+        one.process.wait(PATIENCE_S)
+        for child in children:
+            while Path(f"/proc/{child}/stat").exists() and state_of(child) != "Z":
+                assert time.monotonic() < end
+                time.sleep(0.05)
+
+
+def children_of(parent: int) -> list[int]:
+    """The processes that it has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[1]) == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def state_of(process: int) -> str:
+    """R, S, Z, …; "Z" for one that is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"

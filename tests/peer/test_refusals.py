@@ -1,0 +1,240 @@
+"""What must not be acted on is refused with its code, counted, and leaves the model as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from peer import app
+from peer.node import Node
+from shoal import peer_wire
+from shoal.core.peer_message import Ping, Pong, Reserve, Resolve, Settle, Slot, Swap
+from shoal.core.tree import Tree
+from shoal.peer_wire import Letter
+from shoal.sim.toys import toy_tree
+from shoal.trust.envelope import Signer
+from shoal.trust.keys import Key
+from tests.peer.stage import Voice, body_of, folders, node, raw_exchange, ref_of, until
+
+XID = ("b", 1, 1)
+FINE = body_of(toy_tree((1.0, 2.0, 3.0), 1))
+OTHER = body_of(Tree.of({"w": np.ones(3, np.float32), "seen": np.array(0), "more": np.ones(1, np.float32)}))
+
+
+def swap(body: bytes = FINE, *, who: str = "b", weight: float = 2.0) -> Swap:
+    return Swap(who, XID, weight, 1e9, ref_of(body), {"b": 1})
+
+
+async def reserved(voice: Voice) -> None:
+    """`a` keeps a slot for `b`, so that only what is wrong with a model keeps it from being mixed."""
+    status, said = await voice.says(Reserve("b", XID))
+    assert (status, type(said[0])) == (200, Slot), said
+
+
+async def forged(voice: Voice) -> tuple[int, Any]:
+    """`c` signs as `b`."""
+    thief = Voice(voice.folder.with_name("c"), voice.to)
+    thief.signer.key.peer_id = voice.signer.key.peer_id
+    return await thief.says(swap(), bodies=FINE)
+
+
+async def stranger(voice: Voice) -> tuple[int, Any]:
+    voice.signer = Signer(Key.make(), voice.papers.charter, 1)
+    return await voice.says(swap(), bodies=FINE)
+
+
+async def speaking_for_another(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(who="c"), bodies=FINE)
+
+
+async def replayed(voice: Voice) -> tuple[int, Any]:
+    request, content = voice.letter(Settle("b", XID))
+    assert (await voice.sends(request, content))[0] == 200
+    return await voice.sends(request, content)
+
+
+async def changed_on_its_way(voice: Voice) -> tuple[int, Any]:
+    request, content = voice.letter(swap(), bodies=FINE)
+    return await voice.sends(request, content.replace(b'"weight":2.0', b'"weight":9.0'))
+
+
+async def another_body_than_said(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(), bodies=FINE[:-1] + b"\x00")
+
+
+async def another_model(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(OTHER), bodies=OTHER)
+
+
+async def another_header(voice: Voice) -> tuple[int, Any]:
+    other = FINE.replace(b'"seen"', b'"sean"')
+    return await voice.says(swap(other), bodies=other)
+
+
+async def another_job(voice: Voice) -> tuple[int, Any]:
+    head = peer_wire.encode(Letter("other", (swap(),)))
+    return await voice.sends(voice.signed(head), head + FINE)
+
+
+async def not_a_number(voice: Voice) -> tuple[int, Any]:
+    body = body_of(toy_tree((float("nan"), 2.0, 3.0), 1))
+    return await voice.says(swap(body), bodies=body)
+
+
+async def far_too_long(voice: Voice) -> tuple[int, Any]:
+    body = body_of(toy_tree((1000.0, 2000.0, 3000.0), 1))
+    return await voice.says(swap(body), bodies=body)
+
+
+async def too_heavy(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(weight=101.0), bodies=FINE)
+
+
+async def two_models(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(), swap(), bodies=FINE + FINE)
+
+
+async def more_than_said(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(), bodies=FINE + b"x")
+
+
+async def less_than_said(voice: Voice) -> tuple[int, Any]:
+    return await voice.says(swap(), bodies=FINE[:-1])
+
+
+async def two_gigabytes(voice: Voice) -> tuple[int, Any]:
+    request, _ = voice.letter(swap(), bodies=FINE)
+    return await voice.sends(request, b"", announced=2 * 2**30)
+
+
+async def compressed(voice: Voice) -> tuple[int, Any]:
+    request, content = voice.letter(Settle("b", XID))
+    return await voice.sends(request, content, more="Content-Encoding: gzip\r\n")
+
+
+async def elsewhere(voice: Voice) -> tuple[int, Any]:
+    request, content = voice.letter(Settle("b", XID))
+    return await voice.sends(request, content, path="/p2p/other")
+
+
+REFUSALS: dict[Callable[[Voice], Awaitable[tuple[int, Any]]], tuple[int, str]] = {
+    forged: (403, "trust.signature"),
+    stranger: (403, "trust.stranger"),
+    speaking_for_another: (409, "peer.sender"),
+    replayed: (403, "trust.replayed"),
+    changed_on_its_way: (409, "trust.digest"),
+    another_body_than_said: (422, "body.digest"),
+    another_model: (422, "payload.length"),
+    another_header: (422, "payload.header"),
+    another_job: (409, "peer.job"),
+    not_a_number: (422, "payload.not-finite"),
+    far_too_long: (422, "payload.norm"),
+    too_heavy: (422, "peer.weight"),
+    two_models: (422, "payload.length"),
+    more_than_said: (422, "payload.length"),
+    less_than_said: (422, "payload.length"),
+    two_gigabytes: (413, "body.too-large"),
+    compressed: (415, "body.encoding"),
+    elsewhere: (404, "path.unknown"),
+}
+UNCOUNTED = {"body.too-large", "body.encoding", "path.unknown"}
+"""They are refused before anybody knows which job they are about."""
+
+
+def values(made: Node) -> bytes:
+    return bytes(made.gossip.me.model.buffer)
+
+
+@pytest.mark.parametrize("wrong", REFUSALS, ids=lambda one: one.__name__)
+def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path)
+        async with node(peers / "a", hold=True) as made:
+            before, bodies = values(made), made.desk.bodies.digests()
+            await reserved(Voice(peers / "b", made, boot=1))
+            status, code = REFUSALS[wrong]
+            assert await wrong(Voice(peers / "b", made, boot=2)) == (status, code)
+            assert values(made) == before
+            assert made.refused == ({} if code in UNCOUNTED else {code: 1})
+            assert made.desk.bodies.digests() == bodies
+            assert not +made.desk.awaited
+            # And the same as it should be is taken, so it was that which was wrong with it.
+            status, said = await Voice(peers / "b", made, boot=3).says(swap(), bodies=FINE)
+            assert (status, type(said[0]).__name__) == (200, "Swapped")
+            assert values(made) != before
+
+    asyncio.run(scene())
+
+
+def test_who_waits_for_a_continue_is_refused_without_one(tmp_path: Path) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path)
+        async with node(peers / "a", hold=True) as made:
+            voice = Voice(peers / "b", made)
+            await reserved(voice)
+            request, content = voice.letter(swap(), bodies=FINE)
+            lines = [f"POST /p2p/toys HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(content)}"]
+            lines += [f"{name}: {value}" for name, value in request.headers().items()]
+            head = "\r\n".join(lines)
+            assert b" 100 " in await raw_exchange(made.port, f"{head}\r\n\r\n".encode())  # type: ignore[attr-defined]
+            bad = head.replace(request.signature, "0" * 128)
+            assert b" 403 " in await raw_exchange(made.port, f"{bad}\r\n\r\n".encode())  # type: ignore[attr-defined]
+            big = head.replace(f"Length: {len(content)}", f"Length: {2**31}")
+            assert b" 413 " in await raw_exchange(made.port, f"{big}\r\n\r\n".encode())  # type: ignore[attr-defined]
+
+    asyncio.run(scene())
+
+
+def test_who_never_ends_his_head_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        monkeypatch.setattr(app, "HEAD_RECEIPT_S", 1)
+        async with node(folders(tmp_path) / "a", hold=True) as made:
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
+            writer.write(b"POST /p2p/toys HTTP/1.1\r\nHost:")
+            async with asyncio.timeout(60):
+                assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(scene())
+
+
+def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        monkeypatch.setattr(app, "BODY_GRACE_S", 1)
+        peers = folders(tmp_path)
+        async with node(peers / "a", hold=True) as made:
+            voice = Voice(peers / "b", made)
+            request, content = voice.letter(swap(), bodies=FINE)
+            lines = [f"POST /p2p/toys HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}"]
+            lines += [f"{name}: {value}" for name, value in request.headers().items()]
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
+            writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + content[:-5])
+            async with asyncio.timeout(60):
+                assert await reader.read() == b""
+            writer.close()
+            await until(lambda: not list((made.desk.bodies.folder / "partial").glob("*/*")), "a piece of it is left")
+            assert not +made.desk.awaited
+
+    asyncio.run(scene())
+
+
+def test_pings_are_answered_while_it_trains_and_while_a_model_is_asked_after(tmp_path: Path) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path, min_peers=1)
+        async with node(peers / "a", hold=True) as made:
+            voice = Voice(peers / "b", made)
+            await asyncio.wait_for(made.trainer.training.wait(), 60)  # type: ignore[attr-defined]
+            status, said = await voice.says(Ping("b", 1, 7), Resolve("b", XID))
+            assert status == 200
+            assert [type(one).__name__ for one in said if not hasattr(one, "news") or isinstance(one, Pong)] == [
+                "Pong",
+                "Never",
+            ]
+            assert not made.gossip.me.round
+
+    asyncio.run(scene())
