@@ -234,6 +234,7 @@ class Node:
         drawn = await self._measured() if finished else {}
         self.phase = "leaving"
         settled = await self.pump.halt("leaving", self.settings.settle_s)
+        await self.trainer.end()
         await self.pump.leave()
         self.pump.stop()
         await in_thread(self._keep)

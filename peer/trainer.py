@@ -52,6 +52,7 @@ class Trainer:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._process: asyncio.subprocess.Process | None = None
+        self._ending: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
         self.starts = 0
         self.log: Any = structlog.get_logger("peer.trainer")
@@ -82,6 +83,7 @@ class Trainer:
         async with self._turn:
             try:
                 if self._process is None or self._process.returncode is not None:
+                    await self.end()
                     await self._start()
                 return await self._said(what)
             except asyncio.CancelledError:
@@ -121,7 +123,7 @@ class Trainer:
             why = ""
         if not line:
             self.close()
-            code = await process.wait()
+            code = await _gone(process)
             raise LearnerFailed(
                 f"the training process has ended with {code} {why}".rstrip(),
                 code="learner.died",
@@ -137,8 +139,28 @@ class Trainer:
     def close(self) -> None:
         """End the process, whatever it does."""
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
-            process.kill()
+        if process is not None:
+            self._ending = process
+            if process.returncode is None:
+                process.kill()
+
+    async def end(self) -> None:
+        """The same, and wait until nothing of it is left."""
+        self.close()
+        process, self._ending = self._ending, None
+        if process is not None:
+            await _gone(process)
+
+
+async def _gone(process: asyncio.subprocess.Process) -> int:
+    """Wait for the end of a process and of its pipes; its exit code."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    await process.stdout.read()  # a line at most: it is answered one line at a time
+    code = await process.wait()
+    await asyncio.sleep(0)  # its pipes are let go of in the next turn of the loop
+    return code
 
 
 def _ref(values: Any) -> Ref:

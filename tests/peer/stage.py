@@ -102,6 +102,9 @@ class HereTrainer:
     def close(self) -> None:
         self.hold.set()
 
+    async def end(self) -> None:
+        self.close()
+
 
 class Silent:
     """Nobody looks."""

@@ -1,0 +1,118 @@
+"""The training process: it answers, it may fail or die, and the peer goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peer.folder import Desk
+from peer.trainer import Task, Trainer
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.machine import Work
+from shoal.core.message import Order, Ref
+from shoal.sim.toys import ToyLearner, toy_tree
+from tests.peer.stage import folders
+
+TOY = Path(__file__).with_name("toy.py")
+PATIENCE_S = 60.0
+
+
+def scene(tmp_path: Path, play: Any, **options: Any) -> None:
+    """Let `play(desk, trainer, order)` happen, with a process of its own."""
+
+    async def run() -> None:
+        wish = tmp_path / "wish"
+        with Desk(folders(tmp_path) / "a") as desk:
+            task = Task(
+                job=tmp_path / "job.toml",
+                learner=options.pop("learner", f"{TOY}:learner"),
+                bodies=desk.bodies.folder,
+                made=desk.made.folder,
+                options={"number": 5, "file": str(wish), **options},
+            )
+            trainer = Trainer(task)
+            body = desk.bodies.put({"model": toy_tree((1.0, 2.0, 3.0), 0)})
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await play(desk, trainer, Order((1, 1), "a", "gossip", 0, 77, body))
+            finally:
+                await trainer.end()
+
+    asyncio.run(run())
+
+
+def test_it_makes_what_the_learner_makes(tmp_path: Path) -> None:
+    async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
+        model, examples = await trainer.init(3)
+        assert examples == 5.0
+        assert bytes(desk.made.get(model)["model"].buffer) == bytes(ToyLearner(1).init(3).buffer)  # type: ignore[union-attr]
+        result = await trainer.perform(Work(order))
+        assert result.weight == 5.0
+        assert result.metrics["eval/examples"] == 5.0
+        assert isinstance(result.body, Ref)
+        desk.adopt(result)
+        assert desk.bodies.has(result.body.digest)
+        assert order.body is not None
+        assert (await trainer.evaluate(order.body))["eval/loss"] == 1.0
+        assert trainer.starts == 1
+
+    scene(tmp_path, play)
+
+
+def test_what_the_learner_raises_is_told_and_the_process_lives_on(tmp_path: Path) -> None:
+    async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
+        (tmp_path / "wish").write_text("raise")
+        with pytest.raises(LearnerFailed, match="no such data"):
+            await trainer.perform(Work(order))
+        (tmp_path / "wish").unlink()
+        assert (await trainer.perform(Work(order))).weight == 5.0
+        assert trainer.starts == 1
+
+    scene(tmp_path, play)
+
+
+def test_a_process_that_dies_is_started_anew(tmp_path: Path) -> None:
+    async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
+        (tmp_path / "wish").write_text("die")
+        with pytest.raises(LearnerFailed, match="ended with 7") as caught:
+            await trainer.perform(Work(order))
+        assert caught.value.code == "learner.died"
+        (tmp_path / "wish").unlink()
+        assert (await trainer.perform(Work(order))).weight == 5.0
+        assert trainer.starts == 2
+
+    scene(tmp_path, play)
+
+
+def test_work_that_nobody_wants_any_more_ends_with_its_process(tmp_path: Path) -> None:
+    async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
+        await trainer.init(3)
+        (tmp_path / "wish").write_text("wait")
+        work = asyncio.create_task(trainer.perform(Work(order)))
+        await asyncio.sleep(0)
+        process = trainer._process
+        assert process is not None
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await process.wait() != 0
+        (tmp_path / "wish").unlink()
+        assert (await trainer.perform(Work(order))).weight == 5.0
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("learner", "error", "said"),
+    [("nowhere.py:learner", InvalidJob, "no file"), (f"{TOY}:teacher", InvalidJob, "has no 'teacher'")],
+)
+def test_a_learner_that_is_not_there_is_named(tmp_path: Path, learner: str, error: type, said: str) -> None:
+    async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
+        with pytest.raises(error, match=said):
+            await trainer.init(3)
+        assert trainer.pid is None
+
+    scene(tmp_path, play, learner=learner)
