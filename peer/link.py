@@ -10,11 +10,13 @@ Patience for an answer is learned: the median of the last ones, plus four times 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -37,7 +39,8 @@ from shoal.trust.papers import Peer
 FLOOR_S = {"words": 5.0, "models": 30.0}
 REMEMBERED = 15
 WAITING_MAX = {"words": 16, "models": 3}
-"""Requests to one peer at once. More are dropped: that peer is not there, or far behind."""
+"""Requests to one peer that may wait. More are dropped: that peer is not there, or far behind."""
+AT_ONCE = {"words": 16, "models": 1}
 
 Told = tuple[PeerMessage, FileSource | None]
 """A message and its body, opened when it was told, so that nobody can sweep it away."""
@@ -87,8 +90,8 @@ class _Way:
     def __init__(self, url: str, kind: str) -> None:
         self.link = Link(url, read_s=FLOOR_S[kind])
         self.patience = Patience(FLOOR_S[kind])
-        self.waiting = 0
-        self.most = WAITING_MAX[kind]
+        self.waiting, self.most = 0, WAITING_MAX[kind]
+        self.turn = asyncio.Semaphore(AT_ONCE[kind])
 
 
 class PeerLink:
@@ -111,7 +114,8 @@ class PeerLink:
             return
         way.waiting += 1
         try:
-            messages, intake = await in_thread(lambda: self._post(way, told))
+            async with way.turn:
+                messages, intake = await in_thread(partial(self._post, way, told))
         except ShoalError as error:
             self._note(error)
             return
@@ -140,7 +144,10 @@ class PeerLink:
         nbytes = len(head) + sum(map(len, sources))
         headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE, "Content-Length": str(nbytes)}
         begun = time.monotonic()
-        content = self._pieces(way, head, sources) if sources else head
+        content: bytes | Iterator[bytes] = head
+        if sources:  # who does not want a model says so before it is sent
+            headers["Expect"] = "100-continue"
+            content = way.link.once_welcome(self._pieces(way, head, sources))
         try:
             with way.link.exchange(
                 "POST", path, headers=headers, content=content, read_s=way.patience.seconds, own=True

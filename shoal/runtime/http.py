@@ -1,4 +1,4 @@
-"""The way to a coordinator over HTTP: the only file that imports httpx.
+"""The way to a coordinator over HTTP: the only file that imports httpx, and httpcore below it.
 
 Synchronous, for threads: streaming a large body costs half as much here as in any asynchronous client. What arrives is
 read piece by piece up to a limit; nothing is ever fetched whole and unbounded, no redirect is followed, no compressed
@@ -17,6 +17,7 @@ What the other side says becomes an error of the tree:
 from __future__ import annotations
 
 import json
+import selectors
 import socket
 import ssl
 import threading
@@ -24,10 +25,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
 
+import httpcore
 import httpx
 
 from shoal import __version__, wire
@@ -43,6 +46,8 @@ WRITE_S = 60.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PROBLEM_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 32
+CONTINUE_S = 5.0
+"""Seconds to wait for a "100 Continue" before a body is sent unasked."""
 
 _HEADERS = {
     "User-Agent": f"shoal/{__version__}",
@@ -189,17 +194,15 @@ class Link:
             params=params,  # type: ignore[arg-type]  # httpx's own type leaves out what it takes
             content=content,
             headers={**_HEADERS, **self._authorization(), **(headers or {})},
-            extensions={"trace": self._trace, "timeout": timeout},
+            extensions={"timeout": timeout},
         )
-        self.traffic.count(1, len(content) if isinstance(content, bytes) else 0)
+        request.extensions["trace"] = partial(self._trace, request, len(content) if isinstance(content, bytes) else 0)
+        self.traffic.count(1)
         with self._translated():
             response = self._transport.handle_request(request)
-            first = f"{method} {request.url.raw_path.decode('ascii')} HTTP/1.1"
             reason = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
-            self.traffic.count_heads(
-                _head_bytes(first, request.headers),
-                _head_bytes(f"HTTP/1.1 {response.status_code} {reason}", response.headers),
-            )
+            said = _head_bytes(f"HTTP/1.1 {response.status_code} {reason}", response.headers)
+            self.traffic.count_heads(down=said)
             try:
                 if own and PROTOCOL_HEADER not in response.headers:
                     raise self.foreign()
@@ -208,6 +211,28 @@ class Link:
                 yield Answer(self, response)
             finally:
                 response.close()
+
+    def once_welcome(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """A body that is sent when the other side asks for it, and not at all if it refuses; send `Expect` with it.
+
+        Only for a link with one request at a time. Below TLS nothing can be seen, so nothing is waited for.
+        """
+        said = self._first_word()
+        if said.startswith(b"HTTP/1.1 100"):
+            self.traffic.count_heads(down=said.find(b"\r\n\r\n") + 4)
+        elif said:
+            raise httpcore.WriteError("refused before the body")  # which makes httpcore read the answer
+        yield from pieces
+
+    def _first_word(self) -> bytes:
+        """The beginning of what the other side says, which stays to be read; nothing if it says nothing in time."""
+        with self._lock:
+            open_ones = [one for one in self._sockets if one.fileno() >= 0]
+        if len(open_ones) != 1 or isinstance(open_ones[0], ssl.SSLSocket):
+            return b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(open_ones[0], selectors.EVENT_READ)
+            return open_ones[0].recv(64, socket.MSG_PEEK) if selector.select(CONTINUE_S) else b""
 
     def _admit(self) -> None:
         """Look once where the requests go."""
@@ -220,8 +245,13 @@ class Link:
     def _authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.credential}"} if self.credential else {}
 
-    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Know the sockets, to be able to break off."""
+    def _trace(self, request: httpx.Request, body_bytes: int, event: str, info: Mapping[str, Any]) -> None:
+        """Know the sockets, to be able to break off; and count what has been sent. (Bodies in pieces count theirs.)"""
+        if event == "http11.send_request_headers.complete":
+            first = f"{request.method} {request.url.raw_path.decode('ascii')} HTTP/1.1"
+            self.traffic.count_heads(up=_head_bytes(first, request.headers))
+        elif event == "http11.send_request_body.complete":
+            self.traffic.count(up=body_bytes)
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete", "proxy.start_tls.complete"):
             found = info["return_value"].get_extra_info("socket")
             with self._lock:

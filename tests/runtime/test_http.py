@@ -386,3 +386,58 @@ def test_a_proxy_of_the_environment_is_not_for_this_machine(proxied: Callable[[s
     proxied(f"http://127.0.0.1:{closed_port()}")
     with answering(lambda asked: Said(body=b"1")) as url, Link(url) as link:
         assert link.json("GET", "/x") == 1
+
+
+# Bodies that wait to be asked for
+
+
+def conversation(answer: bytes) -> tuple[int, bytes, Link]:
+    """Send a mebibyte to somebody who says that as soon as he has the head: (status or 0, what came, the link)."""
+    came = b""
+
+    def serve(listener: socket.socket) -> None:
+        nonlocal came
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(30)
+            while b"\r\n\r\n" not in came:
+                came += connection.recv(65536)
+            connection.sendall(answer)
+            if b"100 Continue" in answer:
+                while len(came.partition(b"\r\n\r\n")[2]) < 1 << 20:
+                    came += connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nShoal-Protocol: 1\r\nContent-Length: 0\r\n\r\n")
+            else:
+                while piece := connection.recv(65536):
+                    came += piece
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        status = 0
+        with Link(f"http://127.0.0.1:{listener.getsockname()[1]}") as link:
+            headers = {"Expect": "100-continue", "Content-Length": str(1 << 20)}
+            content = link.once_welcome(iter([bytes(1 << 20)]))
+            try:
+                with link.exchange("POST", "/x", headers=headers, content=content) as got:
+                    status = got.status
+            except Refused as error:
+                status = int(error.code.rpartition(".")[2])
+        thread.join(30)
+    return status, came, link
+
+
+def test_a_body_is_sent_when_it_is_asked_for() -> None:
+    status, came, link = conversation(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert status == 200
+    head, _, body = came.partition(b"\r\n\r\n")
+    assert len(body) == 1 << 20
+    assert link.traffic.up_head_bytes == len(head) + 4
+    assert link.traffic.down_head_bytes == 25 + len("HTTP/1.1 200 OK\r\nShoal-Protocol: 1\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_a_body_that_is_refused_is_not_sent() -> None:
+    status, came, link = conversation(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")
+    assert status == 409
+    assert came.endswith(b"\r\n\r\n")
+    assert link.traffic.down_head_bytes == len("HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")
