@@ -13,6 +13,7 @@ state/bytes.json       see `ledger`
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections import Counter
@@ -79,10 +80,24 @@ def read_papers(folder: Path, roster: Path | None = None) -> Papers:
     return Papers(spec, charter, found, sealed, key, me)
 
 
+def check_job(spec: JobSpec) -> None:
+    """Raise `InvalidJob` for a job that peers cannot run by themselves."""
+    algorithm = spec.build_algorithm()
+    if algorithm.based:
+        raise InvalidJob(
+            f"{algorithm.name} goes on until a server asks for its report; there is none",
+            code="job.fit",
+            hint="use fedavg: gossip averages by itself",
+        )
+
+
+def schema_sha(model: Tree) -> str:
+    """What names a model's form."""
+    return hashlib.sha256(model.layout.header).hexdigest()
+
+
 def config_sha(path: Path) -> str:
     """What names a job file."""
-    import hashlib
-
     with storing(path):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from peer.folder import config_sha
-from peer.node import schema_sha
+from peer.folder import check_job, config_sha, schema_sha
 from shoal.core.errors import InvalidJob
 from shoal.core.tree import Tree
 from shoal.runtime.store import make_folder, storing, write_file
@@ -41,6 +40,7 @@ class Invited:
 def invite(job: Path, model: Tree, peers: Sequence[Invited], folder: Path) -> Roster:
     """Write the folders. Raises `InvalidJob`, `StorageFailed`, and what papers raise."""
     spec = load_job(job)
+    check_job(spec)
     make_folder(folder)
     operator = load_or_make(folder / "operator.pem")
     charter = Charter(spec.name, config_sha(job), schema_sha(model), operator.pub, operator.pub)

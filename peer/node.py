@@ -13,7 +13,6 @@ that are silent it waits a while.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any, Protocol, Self
 
 import structlog
 
-from peer.folder import Desk, Papers, read_papers
+from peer.folder import Desk, Papers, check_job, read_papers, schema_sha
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of
@@ -149,7 +148,7 @@ class Node:
         """Everything that can go wrong before others are spoken to. Raises `ShoalError`."""
         spec, desk = self.papers.spec, self.desk
         algorithm = spec.build_algorithm()
-        check_job(self.papers)
+        check_job(spec)
         state = desk.load()
         weight, slots = 1.0, {}
         if state is None:
@@ -394,22 +393,6 @@ def letters(told: Sequence[Told]) -> list[list[Told]]:
         found.append(rest[:count])
         rest = rest[count:]
     return found
-
-
-def check_job(papers: Papers) -> None:
-    """Raise `InvalidJob` for a job that peers cannot run by themselves."""
-    algorithm = papers.spec.build_algorithm()
-    if algorithm.based:
-        raise InvalidJob(
-            f"{algorithm.name} goes on until a server asks for its report; there is none",
-            code="job.fit",
-            hint="use fedavg: gossip averages by itself",
-        )
-
-
-def schema_sha(model: Tree) -> str:
-    """What names a model's form."""
-    return hashlib.sha256(model.layout.header).hexdigest()
 
 
 def wall_s() -> int:

@@ -1,0 +1,108 @@
+"""`shoal peer new`, `key`, and `run` before it starts. (tests/peer runs peers.)"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import peer
+from shoal.core.errors import ShoalError
+from tests.cli.conftest import Shoal, envelope
+
+JOB = """
+name = "toys"
+learner = "toy.py:learner"
+[algorithm]
+name = "fedavg"
+[gossip]
+rounds = 2
+"""
+TOY = "from shoal.sim.toys import ToyLearner\ndef learner(number=1):\n    return ToyLearner(number)\n"
+KEY = "ed25519:" + "ab" * 32
+
+
+@pytest.fixture
+def job(place: Path) -> Path:
+    (place / "toy.py").write_text(TOY)
+    (place / "job.toml").write_text(JOB)
+    return place / "job.toml"
+
+
+def test_new_makes_a_folder_for_each(shoal: Shoal, place: Path, job: Path) -> None:
+    said = shoal(
+        "peer", "new", "job.toml", "--peer", "a=http://127.0.0.1:9001", "--peer", "b=http://127.0.0.1:9002,500"
+    )
+    assert said.exit_code == 0, said.output
+    assert "shoal peer run toys-peers/b" in said.stdout
+    found = sorted(path.name for path in (place / "toys-peers" / "a").iterdir())
+    assert found == ["charter.json", "job.toml", "key.pem", "roster.json"]
+    again = envelope(shoal("peer", "new", "job.toml", "--peer", "c=", "--json"))["data"]
+    assert again == {"folder": "toys-peers", "roster": 2, "peers": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=http://h:1", ("a", "http://h:1", "", 0)),
+        ("a=", ("a", "", "", 0)),
+        ("a=http://h:1,500", ("a", "http://h:1", "", 500)),
+        (f"a=http://h:1,{KEY},500", ("a", "http://h:1", KEY, 500)),
+        (f"a=,{KEY}", ("a", "", KEY, 0)),
+    ],
+)
+def test_a_peer_as_a_person_writes_it(text: str, expected: tuple[str, str, str, int]) -> None:
+    found = peer.invited_of(text)
+    assert (found.node, found.url, found.pub, found.examples) == expected
+
+
+@pytest.mark.parametrize("text", ["a", "=http://h", "A=http://h", "a=h:1", "a=http://h,x", "a=http://h,1,2"])
+def test_what_names_no_peer_is_refused(text: str) -> None:
+    with pytest.raises(ShoalError) as caught:
+        peer.invited_of(text)
+    assert caught.value.code.startswith("usage.")
+    assert caught.value.hint
+
+
+def test_a_key_is_made_once(shoal: Shoal, place: Path) -> None:
+    one = shoal("peer", "key", "mine").stdout
+    assert one.startswith("ed25519:")
+    assert shoal("peer", "key", "mine").stdout == one
+    assert (place / "mine" / "key.pem").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("listen", "url", "expected"),
+    [
+        (None, "http://127.0.0.1:9001", ("127.0.0.1", 9001)),
+        (None, "http://10.0.0.1:9001", ("0.0.0.0", 9001)),
+        (None, "", ("127.0.0.1", 0)),
+        ("10.0.0.1:7", "http://10.0.0.2:9001", ("10.0.0.1", 7)),
+        ("[::1]:7", "", ("::1", 7)),
+    ],
+)
+def test_where_it_listens(listen: str | None, url: str, expected: tuple[str, int]) -> None:
+    assert peer.where(listen, url) == expected
+
+
+@pytest.mark.parametrize("listen", ["7", "host", "host:x", "host:70000"])
+def test_where_nobody_can_listen(listen: str) -> None:
+    with pytest.raises(ShoalError, match="no HOST:PORT"):
+        peer.where(listen, "")
+
+
+def test_what_is_missing_is_said(shoal: Shoal, place: Path, job: Path) -> None:
+    said = shoal("peer", "run", "nowhere")
+    assert said.exit_code == 2
+    assert "no job.toml in nowhere" in said.output
+    job.write_text(JOB.replace('learner = "toy.py:learner"\n', ""))
+    said = shoal("peer", "new", "job.toml", "--peer", "a=")
+    assert said.exit_code == 2
+    assert "names no learner" in said.output
+
+
+def test_an_algorithm_that_needs_a_server_is_refused(shoal: Shoal, place: Path, job: Path) -> None:
+    job.write_text(JOB.replace('name = "fedavg"', 'name = "periodic"'))
+    said = shoal("peer", "new", "job.toml", "--peer", "a=")
+    assert said.exit_code == 2
+    assert "there is none" in said.output
