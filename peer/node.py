@@ -246,6 +246,10 @@ class Node:
         await self._company.wait()
         return await self.trainer.perform(work)
 
+    def nothing(self) -> Summary:
+        """What came of a part that was ended before it began."""
+        return Summary(self.me, 0, False, True, {}, {}, {}, self.ledger.totals())
+
     async def _housekeeping(self) -> None:
         """Sums and windows to the disk; and whether it is over."""
         kept = time.monotonic()

@@ -42,14 +42,22 @@ class _Process:
         for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, OK)):
             loop.add_signal_handler(number, partial(self._signalled, code))
         with listen(host, port) as sock, self._node as node:
-            await node.start()
+            told = asyncio.create_task(self._told.wait())
+            starting = asyncio.create_task(node.start())
+            await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait({starting})
+                await node.trainer.end()
+                return self._code, node.nothing()
+            await starting
             async with serving(node, sock):
                 running = asyncio.create_task(node.run())
                 listens(node.me, sock.getsockname()[1])
-                waits = [asyncio.create_task(node.over()), asyncio.create_task(self._told.wait())]
-                await asyncio.wait({running, *waits}, return_when=asyncio.FIRST_COMPLETED)
-                for task in waits:
-                    task.cancel()
+                over = asyncio.create_task(node.over())
+                await asyncio.wait({running, over, told}, return_when=asyncio.FIRST_COMPLETED)
+                over.cancel()
+                told.cancel()
                 if running.done():
                     await running  # it raises why
                 summary = await node.leave()
