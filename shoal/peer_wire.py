@@ -210,7 +210,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "cap": _check_length,
     "share": _check_share,
     "id": _check_id,
-    "why": _check_text,
+    **dict.fromkeys(("why", "ring"), _check_text),
     "seen": _check_seen,
     "news": _check_news,
 }

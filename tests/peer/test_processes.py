@@ -20,9 +20,10 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.errors import StorageFailed, Unreachable
 from shoal.core.message import Ref
 from shoal.core.tree import Slots
+from shoal.mixing.pairwise import Pairwise
 from shoal.runtime.http import Link
 from shoal.runtime.store import FileBodies
-from shoal.sim.flock import Books, floats
+from shoal.sim.books import Books, floats
 from shoal.sim.toys import ToyLearner
 from tests.peer.stage import folders, free_ports
 
@@ -114,7 +115,7 @@ def settled_books(peers: dict[str, Process]) -> tuple[Books, float]:
     kept = {name: json.loads((one.folder / "state" / "standing.json").read_text()) for name, one in peers.items()}
     weights = {name: found["gossip"]["weight"] for name, found in kept.items()}
     start = ToyLearner(1).init(3)
-    books, alone = Books(weights, start, bodies), []
+    books, alone = Books(weights, start, bodies, Pairwise().mixer), []
     for name, found in kept.items():
         learned = bodies.get(Ref(*found["learned"]))["learned"]
         books.learned = books.learned + weights[name] * floats(learned)
