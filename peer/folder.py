@@ -16,8 +16,10 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +104,31 @@ def config_sha(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+class Awaited:
+    """Bodies that have come, or were put, and that no machine names yet: they must not be swept away. Any thread."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def hold(self, digest: str) -> None:
+        """Await this body. Counted: the same may come twice at once."""
+        with self._lock:
+            self._counts[digest] += 1
+
+    def release(self, digests: Iterable[str]) -> None:
+        """These have been acted on."""
+        with self._lock:
+            self._counts.subtract(digests)
+            self._counts = +self._counts
+
+    @contextmanager
+    def still(self) -> Iterator[set[str]]:
+        """Who is awaited; nobody more until the context ends."""
+        with self._lock:
+            yield set(self._counts)
+
+
 class Desk:
     """What a peer's process works with, and what it leaves to the next one. A context manager; see above.
 
@@ -111,8 +138,7 @@ class Desk:
 
     def __init__(self, folder: Path, *, books: bool = False, at: CrashPoint = no_crash) -> None:
         self.folder, self._books, self._at = folder / "state", books, at
-        self.awaited: Counter[str] = Counter()
-        """Digests of bodies that nobody has acted on yet."""
+        self.awaited = Awaited()
         self._lock = -1
         self._learned: Ref | None = None
         self._total: Tree | None = None
@@ -173,9 +199,9 @@ class Desk:
 
     def sweep(self, names: Iterable[Ref]) -> None:
         """Remove the bodies that nobody names any more."""
-        named = {ref.digest for ref in names} | {digest for digest, count in self.awaited.items() if count > 0}
-        self.bodies.keep_only(named | ({self._learned.digest} if self._learned else set()))
-        self.awaited = +self.awaited
+        named = {ref.digest for ref in names} | ({self._learned.digest} if self._learned else set())
+        with self.awaited.still() as awaited:
+            self.bodies.keep_only(named | awaited)
 
     # The books
 

@@ -11,12 +11,12 @@ not absurdly long. What is refused leaves nothing behind.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from peer.folder import Awaited
 from shoal import peer_wire, wire
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.message import Ref
@@ -37,8 +37,8 @@ class Standard:
     layout: Layout
     bodies: FileBodies
     norm: float = 0.0
-    awaited: Counter[str] = field(default_factory=Counter)
-    """Digests of bodies that have come and that nobody has acted on yet: they must not be swept away."""
+    awaited: Awaited = field(default_factory=Awaited)
+    """Bodies that have come and that nobody has acted on yet."""
 
     @property
     def body_bytes(self) -> int:
@@ -82,7 +82,7 @@ class Intake:
 
     def release(self) -> None:
         """The messages have been acted on: from now on their bodies are kept only if somebody names them."""
-        self._standard.awaited.subtract(ref.digest for ref in self._stored)
+        self._standard.awaited.release(ref.digest for ref in self._stored)
         self._stored = []
 
     def feed(self, piece: bytes | memoryview) -> None:
@@ -132,7 +132,7 @@ class Intake:
             ref, expected = self._due[0]
             check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._standard.body_bytes)
             incoming = self._standard.bodies.incoming(self._owner, ref)
-            self._standard.awaited[ref.digest] += 1
+            self._standard.awaited.hold(ref.digest)
             self._stored.append(ref)
             self._open = incoming, check
 

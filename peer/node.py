@@ -298,8 +298,8 @@ class Node:
 
         def put() -> Ref:
             ref = self.desk.bodies.put({"model": model})
-            self.desk.awaited[ref.digest] += 1  # put first: it may be the model's own body
-            return ref
+            self.desk.awaited.hold(ref.digest)
+            return self.desk.bodies.put({"model": model})  # it may have been swept away in between
 
         ref = await in_thread(put)
         try:
@@ -308,7 +308,7 @@ class Node:
             self.log.warning("not evaluated", why=error.message, hint=error.hint)
             return {"eval/examples": 0.0}
         finally:
-            self.desk.awaited[ref.digest] -= 1
+            self.desk.awaited.release([ref.digest])
 
     # What others say
 

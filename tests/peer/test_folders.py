@@ -109,13 +109,35 @@ def test_a_damaged_standing_is_named(tmp_path: Path, text: str) -> None:
 def test_bodies_that_are_awaited_are_not_swept_away(tmp_path: Path) -> None:
     with Desk(tmp_path, books=True) as desk:
         one, other, third = (desk.bodies.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0))
-        desk.awaited[other.digest] += 1
+        desk.awaited.hold(other.digest)
         desk.book(toy_tree((0.0, 0.0, 0.0), 0), toy_tree((1.0, 0.5, 0.0), 4))
         desk.sweep([one])
         kept = desk.bodies.digests()
         assert {one.digest, other.digest} < set(kept)
         assert third.digest not in kept
         assert len(kept) == 3
+
+
+def test_bodies_are_awaited_as_well_after_others_were_swept(tmp_path: Path) -> None:
+    """Whoever holds the desk's list goes on with the same one."""
+    with Desk(tmp_path) as desk:
+        awaited = desk.awaited
+        refs = [desk.bodies.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0)]
+        for ref in refs[:2]:
+            awaited.hold(ref.digest)
+        awaited.release([refs[0].digest])
+        desk.sweep([])
+        awaited.hold(refs[1].digest)
+        awaited.release([refs[1].digest])
+        desk.sweep([])
+        assert list(desk.bodies.digests()) == [refs[1].digest]
+        late = desk.bodies.put({"model": toy_tree((4.0, 0.0, 0.0), 0)})
+        awaited.hold(late.digest)
+        desk.sweep([])
+        assert set(desk.bodies.digests()) == {refs[1].digest, late.digest}
+        awaited.release([refs[1].digest, late.digest])
+        desk.sweep([])
+        assert not desk.bodies.digests()
 
 
 def test_the_books_outlive_the_process(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
             assert values(made) == before
             assert made.refused == ({} if code in UNCOUNTED else {code: 1})
             assert made.desk.bodies.digests() == bodies
-            assert not +made.desk.awaited
+            with made.desk.awaited.still() as awaited:
+                assert not awaited
             # And the same as it should be is taken, so it was that which was wrong with it.
             status, said = await Voice(peers / "b", made, boot=3).says(swap(), bodies=FINE)
             assert (status, type(said[0]).__name__) == (200, "Swapped")
@@ -218,7 +219,8 @@ def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: 
                 assert await reader.read() == b""
             writer.close()
             await until(lambda: not list((made.desk.bodies.folder / "partial").glob("*/*")), "a piece of it is left")
-            assert not +made.desk.awaited
+            with made.desk.awaited.still() as awaited:
+                assert not awaited
 
     asyncio.run(scene())
 
