@@ -86,6 +86,12 @@ class Gossip(_Table):
     return_s: float = Field(
         Plan.return_s, gt=0, description="seconds that the coordinator waits on the way back for who has not answered"
     )
+    gate: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="accuracy that the job may lose on the way back; beyond, it is paused; 0: not measured",
+    )
     rounds: int = Field(
         0, ge=0, le=1_000_000, description="local rounds of each peer; 0: as many as the job's `rounds`"
     )
@@ -154,7 +160,9 @@ class JobSpec(_Table):
         """What the hub needs to know."""
         versions = self.rounds or self.build_schedule().versions
         filters = tuple(self.build_filters())
-        return Plan(versions, self.seed, self.sums, start, self.patience_s, filters, self.gossip.return_s)
+        return Plan(
+            versions, self.seed, self.sums, start, self.patience_s, filters, self.gossip.return_s, self.gossip.gate
+        )
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm, configured. Raises `InvalidJob`."""

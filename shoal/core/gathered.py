@@ -10,7 +10,9 @@ from typing import Any
 
 from shoal.core.message import Order, Report
 from shoal.core.metric import Means
+from shoal.core.roster import Member
 from shoal.core.sums import SumKind, Totals
+from shoal.core.trial import Trial
 
 
 class Gathered:
@@ -28,6 +30,7 @@ class Gathered:
         self.nbytes = 0
         self.totals = Totals(sums)
         self.means: dict[int, Means] = {}
+        self.trial: Trial | None = None
 
     def take(self, report: Report, order: Order) -> None:
         """Remember a report that counts."""
@@ -35,6 +38,11 @@ class Gathered:
         if order.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
             self.late.add(report.node)
         self.nbytes += report.body.nbytes if report.body is not None else 0
+
+    def adds(self, member: Member) -> bool:
+        """Whether a member that has carried on has more to bring than what has come in and what is waited for."""
+        known = member.node in self.failed or any(report.node == member.node for report in self.reports)
+        return member.order is None and not known
 
     @property
     def heard_of(self) -> set[str]:

@@ -57,6 +57,7 @@ from shoal.core.metric import FINISHED, Means
 from shoal.core.plan import Plan
 from shoal.core.roster import Member
 from shoal.core.schedule import Close, Schedule
+from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots
 
 __all__ = ["Hub", "Plan"]
@@ -137,6 +138,8 @@ class Hub(HubActs):
         back = self._return(f"{event.node} has carried on without the server", now) if event.away else []
         new = self.roster.get(event.node) is None
         member = self.roster.welcome(event.node)
+        if event.away and self.gathered.adds(member):
+            self._end_trial()
         member.failures = 0
         note = Note("node", f"{event.node} joined" if new else f"{event.node} is back", self.version, event.node)
         return [*back, note, Send(event.node, self.standing(event.node))]
@@ -222,11 +225,15 @@ class Hub(HubActs):
         """A peer's model, relative to the version that the job went away with."""
         if report.body is None or not 0 < report.weight < float("inf"):
             raise InvalidPayload("a peer's model and its weight were asked for", code="payload.missing")
+        self._end_trial()
         self.gathered.totals.add(self.bodies.get(report.body), report.weight, report.norm)
         self.gathered.take(report, order)
         return self._measure(report, order.version)
 
     def _take_evaluation(self, report: Report, order: Order, now: float) -> list[Effect]:
+        if self.gathered.trial is not None:
+            self.gathered.trial.take(report)
+            return []
         self.gathered.take(report, order)
         return self._measure(report, order.version)
 
@@ -317,7 +324,9 @@ class Hub(HubActs):
 
     def _return(self, why: str, now: float) -> list[Effect]:
         """Have the peers hand back what they have."""
-        if self.mode == "returning" or self.phase != "running":
+        if self.phase != "running":
+            return []
+        if self.mode == "returning":
             return []
         closed: list[Effect] = []
         if self.mode == "server":  # they went away by themselves; what has come in meanwhile counts first
@@ -325,6 +334,18 @@ class Hub(HubActs):
             self.phase = "running"  # even if that was the last version: what they have learned makes one more
         self.mode = "returning"
         return [*closed, Note("mode", f"back to the server: {why}", self.version)]
+
+    def _end_trial(self) -> None:
+        """What was measured, or is being measured, is not all that comes back: sum up anew."""
+        gathered = self.gathered
+        if gathered.trial is None:
+            return
+        for node in gathered.trial.judges:
+            self.roster[node].order = None
+        gathered.trial, gathered.totals = None, Totals(self.plan.sums)
+        for report in gathered.reports:
+            assert report.body is not None
+            gathered.totals.add(self.bodies.get(report.body), report.weight, report.norm)
 
     def _set_down(self, why: str, now: float) -> list[Effect]:
         """Let what has come in count, and nothing stand any more."""

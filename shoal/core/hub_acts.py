@@ -11,6 +11,7 @@ from shoal.core.machine import Effect, Note, Save, Send, Version, Wake
 from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
 from shoal.core.tree import Slots
+from shoal.core.trial import Trial
 from shoal.core.words import counted
 
 DECISIONS_MAX = 16
@@ -56,7 +57,10 @@ class HubActs(HubState):
         raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
 
     def _decide(self, view: View) -> list[Decision]:
-        return self.schedule.decide(view) if self.mode == "server" else away.decide(self.mode, view, self.plan.return_s)
+        if self.mode == "server":
+            return self.schedule.decide(view)
+        trial, return_s = self.gathered.trial, self.plan.return_s
+        return trial.decide(view, return_s) if trial is not None else away.decide(self.mode, view, return_s)
 
     def _act(self, decision: Decision, now: float) -> list[Effect]:
         match decision:
@@ -69,7 +73,7 @@ class HubActs(HubState):
             case Warn():
                 return [Note("warning", decision.why, self.version, decision.node)]
             case Close():
-                return self._close(decision, now) if self.mode == "server" else self._merge(decision.why, now)
+                return self._close(decision, now) if self.mode == "server" else self._bring_in(decision.why, now)
             case Wait():
                 return [Wake(decision.until)] if decision.until is not None else []
 
@@ -93,8 +97,10 @@ class HubActs(HubState):
     def _give(self, node: str, kind: Kind) -> Order:
         """Make an order stand."""
         self.issued += 1
-        slots = self.algorithm.order(self.slots, node, kind) if self.slots else {}
-        plain = kind == "gossip"  # who carries on may hold no base
+        trial = self.gathered.trial
+        shown = trial.shown(node, self.slots) if trial is not None else self.slots
+        slots = self.algorithm.order(shown, node, kind) if shown else {}
+        plain = kind == "gossip" or trial is not None  # who carries on, or comes back, may hold no base
         order = Order(
             id=(self.boot, self.issued),
             node=node,
@@ -155,8 +161,29 @@ class HubActs(HubState):
         return self.algorithm.step(self.slots | self.anchor.held, self.gathered.totals)
 
     def _merged(self) -> Slots:
-        """The weighted mean of the models that came back; everything but the model is as it was."""
+        """The weighted mean of the models that came back; everything but the model is as it was. Uses the sum up."""
+        if self.gathered.trial is not None:
+            return self.gathered.trial.slots
         return {**self.slots, "model": self.gathered.totals.mean_onto("model", tree_slot(self.slots, "model"))}
+
+    def _bring_in(self, why: str, now: float) -> list[Effect]:
+        """All is in that can be waited for: have it measured, and take it, or leave that to an operator."""
+        gathered, gate = self.gathered, self.plan.gate
+        if not gate or not gathered.reports:
+            return self._merge(why, now)
+        if gathered.trial is None:
+            ref = self.bodies.put(self._merged())
+            gathered.trial = Trial(ref, self.bodies.get(ref), gathered.reports, now)
+            judges = counted(len(gathered.trial.judges), "node")
+            return [Note("decision", f"{why}; {judges} measure it before it counts", self.version)]
+        found = gathered.trial.text()
+        if gathered.trial.worse(gate) and not gathered.trial.held:
+            gathered.trial.held = True
+            self.paused_at = now
+            self.paused_why = f"the merged model is worse: {found}; resume to take it all the same, or stop the job"
+            return [Note("warning", self.paused_why, self.version), Note("state", "paused", self.version)]
+        models = counted(len(gathered.reports), "node")
+        return self._merge(f"back at the server: the models of {models} merged; {found}", now)
 
     def _merge(self, why: str, now: float) -> list[Effect]:
         """The job is back."""

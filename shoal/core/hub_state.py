@@ -70,7 +70,8 @@ class HubState:
 
     def refs(self) -> list[Ref]:
         """The bodies that this state needs: its model, its base, and what its orders name."""
-        refs = [self.model, *self.anchor.refs()]
+        trial = self.gathered.trial
+        refs = [self.model, *self.anchor.refs(), trial.ref if trial is not None else None]
         for member in self.roster.all():
             refs += [member.order.body, member.order.base] if member.order is not None else []
         return [ref for ref in refs if ref is not None]

@@ -7,6 +7,7 @@ from math import inf
 from shoal.core.message import Metrics
 
 EVAL_WEIGHT = "eval/examples"
+ACCURACY, LOSS = "eval/accuracy", "eval/loss"
 
 PIECES = "train/pieces"
 """How many checks a node has made since its order came."""

@@ -25,7 +25,9 @@ class Plan:
     filters: tuple[Filter, ...] = ()
     """What happens to updates on their way, and to models that are sent to those who hold a base."""
     return_s: float = 30.0
-    """Seconds that peers who are called back have to hand in what they learned."""
+    """Seconds that peers who are called back have to hand in what they learned, and some of them to measure it."""
+    gate: float = 0.0
+    """How much accuracy a job may lose on its way back from its peers; beyond, it is paused. 0: it is not measured."""
 
     def seed_of(self, version: int, node: str = "") -> int:
         """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)"""

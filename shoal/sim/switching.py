@@ -141,7 +141,9 @@ def draw(seed: int) -> Run:
         hub_crashes=rng.choice((0, 1, 3)),
         node_crashes=rng.choice((0, 0, 1, 2)),
     )
-    plan = Plan(rng.randint(5, 40), seed=seed, filters=rng.choice(((), (), (Quantize(bits=8),))))
+    plan = Plan(
+        rng.randint(5, 40), seed=seed, filters=rng.choice(((), (), (Quantize(bits=8),))), gate=rng.choice((0.0, 0.02))
+    )
     setup = Setup(
         plan, Algorithm(), Rounds(deadline_s=rng.choice((8.0, 20.0))), nodes, faults, Timing(down_s=10.0), 5.0, seed
     )

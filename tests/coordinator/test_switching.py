@@ -20,7 +20,7 @@ from tests.coordinator.server import Api, Inside, Server, inside, until
 from tests.coordinator.sse import listening
 from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
 
-GOSSIP = {"allowed": True, "ttl_s": 7.5, "return_s": 3600.0}
+GOSSIP = {"allowed": True, "ttl_s": 7.5, "return_s": 3600.0, "gate": 0.0}
 
 
 def moved(node: str, size: int = SIZE) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -114,11 +115,16 @@ def test_a_snapshot_taken_at_the_move_knows_of_it(server: Callable[..., Server])
     stage.close()
 
 
+def measured(stage: Stage, node: str, accuracy: float) -> httpx.Response:
+    """A node's answer to an order to evaluate."""
+    return stage.report(b"", node, body=None, metrics={"eval/accuracy": accuracy})
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("point", POINTS)
 def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Server]) -> None:
     running = server(lease_s=3600.0).start()
-    stage = set_out(running)
+    stage = set_up(cast("Inside", running), gossip={**GOSSIP, "gate": 0.02})
     running.end()
     lives = Lives(running, point, POINTS[point])
 
@@ -126,12 +132,12 @@ def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Serv
         answer = lives.surely(lambda: running.request("POST", "/api/v1/jobs/main/switch", json={"to": to}))
         assert answer.status_code == 200, answer.text
 
-    def poll(name: str, *, recall: bool) -> None:
+    def poll(name: str, kind: str = "gossip", *, recall: bool = False) -> None:
         def look() -> bool:
             answer = lives.surely(lambda: stage.send(name, "GET", "/work", params={"wait_s": 1, "job": "main"}))
             if answer.status_code == 200:
                 stage.orders[name] = cast("Any", wire.decode(answer.content).message)
-            return stage.orders[name].kind == "gossip" and stage.orders[name].recall == recall
+            return stage.orders[name].kind == kind and stage.orders[name].recall == recall
 
         stage.orders.setdefault(name, stage.orders["n0"])
         until(f"the order of {name}", look)
@@ -146,6 +152,11 @@ def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Serv
         ack = wire.decode(lives.surely(lambda name=name: report(stage, name)).content).message
         assert isinstance(ack, Ack)
         assert ack.counted
+    for accuracy in (0.5, 0.75):
+        for name in ALL:
+            poll(name, "evaluate")
+            lives.surely(lambda name=name, found=accuracy: measured(stage, name, found))
+            stage.orders[name] = replace(stage.orders[name], kind="train")  # done with: the next one is wanted
     assert not lives.left, f"{point} was not passed so often: make the scenario pass it"
     lives.surely(lambda: running.request("GET", "/readyz"))
     job = running.job("main")
@@ -157,4 +168,6 @@ def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Serv
         "back to the server: by an operator",
         "back at the server",
     ]
+    why = running.rows("SELECT why FROM versions WHERE number = 1")
+    assert "accuracy 0.75 after 0.5, measured by 3 nodes" in str(why)
     stage.close()

@@ -1,0 +1,197 @@
+"""What peers hand back is measured before it counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import nan
+
+import pytest
+
+from shoal.core.algorithm import tree_slot
+from shoal.core.hub import Hub
+from shoal.core.machine import Effect, Note, Save, Timer, Version
+from shoal.core.message import Fail, Join, Leave, Metrics, Order, Report, Resume, Switch
+from shoal.sim.bodies import MemoryBodies
+from tests.core.test_hub import NODES, hub_of, model, report
+
+MERGED = [2.0, 1.0]
+"""The start, and what each node hands back on top of it."""
+
+
+def gated(gate: float = 0.02) -> Hub:
+    """A hub whose job is on its way back; nobody has handed anything back."""
+    hub = hub_of(MemoryBodies())
+    hub.plan = replace(hub.plan, gate=gate)
+    hub.on(Switch("gossip"), 1.0)
+    hub.on(Switch("server"), 2.0)
+    return hub
+
+
+def handed_back(hub: Hub, *nodes: str) -> list[Effect]:
+    return [effect for node in nodes for effect in hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 3.0)]
+
+
+def shown(hub: Hub, node: str) -> list[float]:
+    """The model that a node is to measure now."""
+    order = hub.standing(node)
+    assert isinstance(order, Order)
+    assert (order.kind, order.version, order.base) == ("evaluate", 0, None)
+    assert order.body is not None
+    return list(tree_slot(hub.bodies.get(order.body), "model")["w"])
+
+
+def measure(hub: Hub, node: str, metrics: Metrics, now: float = 4.0) -> list[Effect]:
+    order = hub.standing(node)
+    assert isinstance(order, Order)
+    return hub.on(Report(node, order.id, order.version, 10.0, None, metrics), now)
+
+
+def all_measure(hub: Hub, before: Metrics, after: Metrics) -> None:
+    for metrics, expected in ((before, [1.0, 2.0]), (after, MERGED)):
+        for node in NODES:
+            assert shown(hub, node) == expected
+            measure(hub, node, metrics)
+
+
+def accuracy(value: float, examples: float = 10.0) -> Metrics:
+    return {"eval/accuracy": value, "eval/examples": examples}
+
+
+def test_a_good_model_becomes_a_version() -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    assert (hub.mode, hub.version) == ("returning", 0)
+    all_measure(hub, accuracy(0.9), accuracy(0.885))
+    assert (hub.mode, hub.version, hub.paused_at) == ("server", 1, None)
+    assert list(tree_slot(hub.slots, "model")["w"]) == MERGED
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (accuracy(0.9), accuracy(0.87)),
+        (accuracy(0.9), accuracy(nan)),
+        ({"eval/loss": 0.1}, {"eval/loss": 1.0}),
+        ({"eval/loss": 0.1}, {"eval/loss": nan}),
+    ],
+)
+def test_a_bad_model_waits_for_an_operator(before: Metrics, after: Metrics) -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    all_measure(hub, before, after)
+    assert (hub.mode, hub.version) == ("returning", 0)
+    assert "resume to take it all the same" in hub.paused_why
+    assert list(tree_slot(hub.slots, "model")["w"]) == [1.0, 2.0]
+    effects = hub.on(Resume("an operator has looked"), 9.0)
+    (made,) = (effect.what for effect in effects if isinstance(effect, Save) and isinstance(effect.what, Version))
+    assert (hub.mode, hub.version, made.number) == ("server", 1, 1)
+    assert "measured by 5 nodes" in made.why
+    assert list(tree_slot(hub.slots, "model")["w"]) == MERGED
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, {}), ({"eval/loss": 0.1}, {"eval/loss": 0.9}), ({}, accuracy(0.1))])
+def test_what_cannot_be_compared_is_taken(before: Metrics, after: Metrics) -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    all_measure(hub, before, after)
+    assert (hub.mode, hub.version) == ("server", 1)
+
+
+def test_without_a_gate_nobody_is_asked() -> None:
+    hub = gated(0.0)
+    handed_back(hub, *NODES)
+    assert (hub.mode, hub.version) == ("server", 1)
+
+
+def test_the_heaviest_judge_and_each_counts_by_its_examples() -> None:
+    hub = gated()
+    for node in ("f", "g"):  # seven in all
+        hub.on(Join(node), 2.5)
+    for node, weight in zip((*NODES, "f", "g"), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), strict=True):
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, weight), 3.0)
+    judges = ("c", "d", "e", "f", "g")
+    assert [node for node in (*NODES, "f", "g") if isinstance(hub.standing(node), Order)] == list(judges)
+    for _ in range(2):
+        after = hub.gathered.trial is not None and shown(hub, "c") == MERGED
+        for node in judges:  # the one with many examples finds it as good as before, the others far worse
+            heavy = node == "g"
+            measure(hub, node, accuracy(0.9 if heavy or not after else 0.5, 10_000.0 if heavy else 1.0))
+    assert (hub.mode, hub.version) == ("server", 1)
+
+
+def test_judges_that_fail_or_go_are_not_waited_for() -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    for node in ("c", "d", "e"):
+        measure(hub, node, accuracy(0.9))
+        measure(hub, node, accuracy(0.9))
+    order = hub.standing("a")
+    assert isinstance(order, Order)
+    hub.on(Fail("a", order.id, "no data"), 5.0)
+    assert hub.version == 0
+    hub.on(Leave("b"), 6.0)
+    assert (hub.mode, hub.version) == ("server", 1)
+
+
+def test_only_those_who_have_measured_both_models_count() -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    measure(hub, "a", accuracy(1.0))
+    hub.on(Leave("a"), 4.0)
+    for _ in range(2):
+        for node in NODES[1:]:
+            measure(hub, node, accuracy(0.5))
+    assert (hub.mode, hub.version) == ("server", 1)
+
+
+def test_after_the_verdict_nobody_is_asked_again() -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    hub.on(Leave("a"), 3.5)
+    for value in (0.9, 0.1):
+        for node in NODES[1:]:
+            measure(hub, node, accuracy(value))
+    assert hub.paused_at is not None
+    hub.on(Join("a"), 5.0)
+    hub.on(Resume("an operator has looked"), 6.0)
+    assert (hub.mode, hub.version) == ("server", 1)
+
+
+def test_silent_judges_are_waited_for_as_long_as_those_who_hand_back() -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    hub.on(Timer(), 3.0 + hub.plan.return_s - 0.1)
+    assert hub.version == 0
+    effects = hub.on(Timer(), 3.0 + hub.plan.return_s)
+    assert (hub.mode, hub.version) == ("server", 1)
+    assert any(isinstance(effect, Note) and "nobody has measured it" in effect.text for effect in effects)
+
+
+def test_who_comes_back_meanwhile_is_merged_as_well() -> None:
+    """The sum was used up for the trial: it is made anew from what was handed back."""
+    hub = gated()
+    hub.on(Leave("e"), 2.5)
+    handed_back(hub, "a", "b", "c", "d")
+    measure(hub, "a", accuracy(0.9))
+    hub.on(Join("e", (1, 5)), 4.0)
+    order = hub.standing("e")
+    assert isinstance(order, Order)
+    assert (order.kind, order.recall) == ("gossip", True)
+    assert not any(isinstance(hub.standing(node), Order) for node in "abcd")
+    hub.on(report(hub, "e", {"model": model(6.0, 4.0)}, 2.0), 5.0)
+    assert hub.gathered.trial is not None
+    assert hub.gathered.trial.judges == list(NODES)
+    for _ in range(2):
+        for node in NODES:
+            measure(hub, node, accuracy(0.9))
+    assert (hub.mode, hub.version) == ("server", 1)
+    assert list(tree_slot(hub.slots, "model")["w"]) == [3.0, 2.0]
+
+
+def test_who_says_again_that_it_is_back_disturbs_nobody() -> None:
+    hub = gated()
+    handed_back(hub, *NODES)
+    trial = hub.gathered.trial
+    hub.on(Join("a", (1, 5)), 4.0)
+    assert trial is not None
+    assert hub.gathered.trial is trial
