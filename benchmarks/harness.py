@@ -214,7 +214,7 @@ class Node:
     def order(self, job: str) -> Order:
         """Poll until there is a new order."""
         while True:
-            frame = self.link.work(20.0, self._held, (job,))
+            frame = self.link.work(20.0, self._held, (job,)).frame
             if frame is not None and isinstance(frame.message, Order):
                 self._held = {job: frame.message.id}
                 return frame.message

@@ -90,7 +90,7 @@ class Driver:
         self._resting = asyncio.Event()  # set while the hub is what the journal says, and no event is half-way through
         self._asking: set[str] = set()  # nodes whose polls found it busy
         self.restoring = True
-        self.ended = False  # as the hub said when it rested last
+        self.ended, self.term = False, 0  # as the hub said when it rested last
         self._forms: dict[Kind, Form] = {}  # fixed from version 0 on
         self.mode_since: float | None = None  # wall clock: when the job's mode changed last
         self._along: tuple[Ref | None, bytes] = None, b""  # the body that went along with the last order
@@ -320,7 +320,7 @@ class Driver:
 
     def _carry(self, fed: Sequence[Fed]) -> None:
         """The hub rests again: ring the bells, set the alarm."""
-        self.ended = self.hub.phase in ENDED
+        self.ended, self.term = self.hub.phase in ENDED, self.hub.boot
         self.mode_since = max((one.entry.at for one in fed if _moves(one)), default=self.mode_since)
         self._resting.set()
         for node in self._asking:

@@ -22,6 +22,8 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _BODIES = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures)")
+_PEERING = re.compile(r"/api/v1/jobs/[^/]+/peering")
+PEERING_BYTES_MAX = 256 * 1024
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 _DOCS = ("/docs", "/redoc")
 STRANGERS = (401, 403)
@@ -78,6 +80,8 @@ class Guard:
             return self.settings.body_bytes_max
         if _FRAMES.fullmatch(path):
             return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
+        if _PEERING.fullmatch(path):
+            return min(PEERING_BYTES_MAX, self.settings.json_bytes_max)
         return self.settings.json_bytes_max
 
 

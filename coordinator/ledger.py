@@ -2,6 +2,10 @@
 
 Booked in memory where the protocol counts, added to the database every `traffic_flush_s`. After a `kill -9` at most
 that much of the *count* is missing; nothing else depends on it.
+
+What nodes exchange among themselves never comes by here. They tell sums of it, again and again, and what a sum has more
+than the one before is booked under the kind "gossip": sent as up, received as down, an exchange as a request. A sum and
+what was booked of it are written in one transaction, so a sum that is told again after a crash adds what is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from coordinator.protocol import Exchange
-from coordinator.tables import traffic
+from coordinator.tables import gossip_bytes, traffic
+from shoal.core.errors import InvalidPayload
 
 
 class Key(NamedTuple):
@@ -40,6 +45,20 @@ class Counts:
         self.body += body
 
 
+class Mark(NamedTuple):
+    """What a node has told of its exchanges with others since its start number `boot`."""
+
+    boot: int = 0
+    exchanges: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+GOSSIP = "gossip"
+GOSSIP_BYTES_MAX = 2**50
+"""Of one node in one job: sums of what nodes claim must stay whole numbers of the database."""
+
+
 class Ledger:
     """Books exchanges. `totals` and `of_node` answer for (job, direction) and (job, node, direction) at once."""
 
@@ -48,12 +67,42 @@ class Ledger:
         self.totals: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.of_node: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self.of_version: defaultdict[tuple[str, int, str], int] = defaultdict(int)
+        self._marks: dict[tuple[str, str], Mark] = {}
+        self._moved: set[tuple[str, str]] = set()
+        self._gossip: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def book(self, exchange: Exchange) -> None:
         """Take the bytes of one request and its response."""
         label = exchange.label
         self._add(Key(*label, "up"), 1, exchange.up - exchange.up_body, exchange.up_body)
         self._add(Key(*label, "down"), 1, exchange.down_head, exchange.down - exchange.down_head)
+
+    def book_gossip(self, job: str, version: int, node: str, told: Mark) -> None:
+        """Take what a node tells of its exchanges. What is older than what it has told already adds nothing.
+
+        Raises `InvalidPayload` for more than can be.
+        """
+        known = self._marks.get((job, node), Mark())
+        if told.boot < known.boot:
+            return
+        before = known if told.boot == known.boot else Mark(told.boot)
+        now = Mark(told.boot, *map(max, told[1:], before[1:]))
+        exchanges, sent, received = (new - old for new, old in zip(now[1:], before[1:], strict=True))
+        if self._gossip[job, node] + sent + received > GOSSIP_BYTES_MAX:
+            hint = "its counters are damaged: remove the node's state folder"
+            raise InvalidPayload(f"{node} tells of too many bytes to be true", code="peering.bytes", hint=hint)
+        self._gossip[job, node] += sent + received
+        self._marks[job, node] = now
+        self._moved.add((job, node))
+        self._add(Key(job, version, node, GOSSIP, "up"), exchanges, 0, sent)
+        self._add(Key(job, version, node, GOSSIP, "down"), exchanges, 0, received)
+
+    def begin_anew(self, node: str) -> None:
+        """A node has a new key, and so a new folder, in which starts are counted from one again."""
+        for job, name in self._marks:
+            if name == node:
+                self._marks[job, name] = Mark()
+                self._moved.add((job, name))
 
     def _add(self, key: Key, requests: int, head: int, body: int) -> None:
         self._pending[key].add(requests, head, body)
@@ -70,6 +119,11 @@ class Ledger:
         keys = (traffic.c.job, traffic.c.version, traffic.c.node, traffic.c.direction)
         for job, version, node, direction, count in connection.execute(select(*keys, size).group_by(*keys)):
             self._sum(Key(job, version, node, "", direction), int(count))
+        told = select(traffic.c.job, traffic.c.node, func.sum(traffic.c.body_bytes)).where(traffic.c.kind == GOSSIP)
+        for job, node, count in connection.execute(told.group_by(traffic.c.job, traffic.c.node)):
+            self._gossip[job, node] = int(count)
+        for row in connection.execute(select(gossip_bytes)):
+            self._marks[row.job, row.node] = Mark(row.boot, row.exchanges, row.sent, row.received)
 
     def take(self) -> list[dict[str, Any]]:
         """The rows to add to the database; they are not pending any more."""
@@ -80,15 +134,26 @@ class Ledger:
         self._pending.clear()
         return rows
 
-    def put_back(self, rows: list[dict[str, Any]]) -> None:
+    def take_marks(self) -> list[dict[str, Any]]:
+        """The sums that go with the rows; to be written with them."""
+        rows = [{"job": job, "node": node, **self._marks[job, node]._asdict()} for job, node in sorted(self._moved)]
+        self._moved.clear()
+        return rows
+
+    def put_back(self, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:
         """These could not be written: they are pending again."""
+        self._moved |= {(row["job"], row["node"]) for row in marks}
         for row in rows:
             key = Key(row["job"], row["version"], row["node"], row["kind"], row["direction"])
             self._pending[key].add(row["requests"], row["head_bytes"], row["body_bytes"])
 
 
-def add_rows(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    """Add counts to those in the database."""
+def add_rows(connection: Connection, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:
+    """Add counts to those in the database; in the same transaction, keep the sums that they come from."""
+    if marks:
+        sums = insert(gossip_bytes)
+        changed = {name: sums.excluded[name] for name in Mark._fields}
+        connection.execute(sums.on_conflict_do_update(index_elements=["job", "node"], set_=changed), marks)
     if not rows:
         return
     statement = insert(traffic)

@@ -51,6 +51,7 @@ _STATUS: dict[str, int] = {
     "body.unknown": 404,
     "path.unknown": 404,
     "model.gone": 410,
+    "papers.none": 404,
     "job.exists": 409,
     "job.ended": 409,
     "job.over": 410,

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Connection, Row, insert, null, select, update
 
-from coordinator import auth, describe, ledger
+from coordinator import auth, describe, ledger, papers
 from coordinator.auth import Directory
 from coordinator.crash import crashpoint
 from coordinator.database import Database
@@ -20,12 +20,14 @@ from coordinator.driver import Driver, Services
 from coordinator.evaluator import Evaluator
 from coordinator.journal import merge_metrics
 from coordinator.ledger import Ledger
+from coordinator.papers import Contact, Papers
+from coordinator.peers import Peers
 from coordinator.presence import Presence
 from coordinator.retention import Retention
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
-from shoal.core.errors import InvalidJob, Refused, StorageFailed
+from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, StorageFailed
 from shoal.core.machine import Event, Lost
 from shoal.core.message import Join, Ref
 from shoal.runtime.store import FileBodies
@@ -57,6 +59,8 @@ class Coordinator:
         self.directory = Directory()
         self.broadcast = Broadcast()
         self.presence = Presence(settings.lease_s)
+        self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
+        self.peers = Peers()
         self.records: dict[str, Record] = {}
         self._beginning: set[str] = set()
         self.bells: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -73,6 +77,7 @@ class Coordinator:
         self.retention = Retention(self.database, self.settings)
         await self.database.write(lambda c: self.directory.load(c, self._operator_token))
         await self.database.write(self.ledger.load)
+        await self.database.write(self.papers.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
             self.presence.info[row.name], self.presence.joined_at[row.name] = row.info, row.joined_at
         for row in await self.database.write(lambda c: c.execute(select(jobs)).all()):
@@ -213,13 +218,23 @@ class Coordinator:
         self.presence.heard(name)
         return credential
 
-    async def hello(self, node: str, info: dict[str, Any], only: set[str] | None = None) -> None:
-        """A node's process has started: it joins every running job anew."""
+    async def hello(self, node: str, info: dict[str, Any], contact: Contact | None = None) -> None:
+        """A node's process has started: it joins every running job anew. `contact`: how it takes part in gossip.
+
+        Raises `Refused` for a key that it may not show.
+        """
+        async with self.papers.showing:  # or two nodes could show one key at once
+            self.papers.check(node, contact)
+            shown = contact.row() if contact is not None else null()
+            row = update(nodes).where(nodes.c.name == node, ~nodes.c.revoked)
+            row = row.values(info=info, seen_at=time.time(), peer=shown)
+            if not (await self.database.write(lambda c: c.execute(row).rowcount)):
+                raise NotAllowed(f"{node} has been removed by an operator", hint="enrol again with a new token")
+            if self.papers.show(node, contact):
+                self.ledger.begin_anew(node)
         self.presence.info[node] = info
         self.presence.heard(node)
-        row = update(nodes).where(nodes.c.name == node).values(info=info, seen_at=time.time())
-        await self.database.write(lambda c: c.execute(row))
-        await self.tell_all(Join(node), only)
+        await self.tell_all(Join(node))
 
     async def tell_all(self, event: Event, only: set[str] | None = None) -> None:
         """Tell the running jobs (or `only` these) of a node's coming or going. None waits for another's disk."""
@@ -233,10 +248,11 @@ class Coordinator:
 
     async def revoke(self, node: str) -> None:
         """Take a node's credential away, at once, and its orders with it."""
-        if not await self.database.write(lambda c: auth.revoke(c, node)):
+        if not await self.database.write(partial(_outlaw, node=node)):
             raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
         self.directory.forget_node(node)
         self.presence.forget(node)
+        self.papers.revoke(node)
         await self.tell_all(Lost(node, "removed by an operator"))
         self.bells[node].set()  # its open poll ends
 
@@ -250,10 +266,19 @@ class Coordinator:
             try:
                 await self._lose_the_silent()
                 await self._after_versions()
+                await self._renew_papers()
                 await self.retention.tidy(self.drivers())
                 await teller.tell()
             except Exception as error:
                 log.error("tick failed", error=repr(error), exc_info=error)
+
+    async def _renew_papers(self) -> None:
+        """Sign what has changed of who takes part."""
+        for driver in self.running():
+            try:
+                await self.papers.renew(driver, self.database)
+            except ShoalError as error:
+                log.error("papers not signed; trying again", job=driver.name, error=repr(error))
 
     async def _lose_the_silent(self) -> None:
         running = [driver for driver in self.running() if not driver.restoring]
@@ -313,11 +338,11 @@ class Coordinator:
 
     async def write_counts(self) -> None:
         """Write the byte counts so far down, so that the database answers with all of them."""
-        rows = self.ledger.take()
+        rows, marks = self.ledger.take(), self.ledger.take_marks()
         try:
-            await self.database.write(partial(ledger.add_rows, rows=rows))
+            await self.database.write(partial(ledger.add_rows, rows=rows, marks=marks))
         except Exception:
-            self.ledger.put_back(rows)
+            self.ledger.put_back(rows, marks)
             raise
 
     async def version_row(self, job: str, number: int) -> Any:
@@ -328,3 +353,9 @@ class Coordinator:
         if row is None:
             raise Refused(f"job {job} has no version {number}", code="model.unknown", hint="see GET …/versions")
         return row
+
+
+def _outlaw(connection: Connection, node: str) -> bool:
+    """Take a node's credential and its key away, in one transaction; False when there is no such node."""
+    papers.outlaw(connection, node)
+    return auth.revoke(connection, node)

@@ -104,6 +104,24 @@ nodes = Table(
     Column("seen_at", Float, nullable=False),
     Column("info", JSON, nullable=False),
     Column("revoked", Boolean, nullable=False, default=False),
+    Column("peer", JSON),  # {"pub", "urls", "inbound"}: how others know and reach it; null: it takes no part in gossip
+)
+
+revoked_keys = Table(
+    "revoked_keys",
+    metadata,
+    Column("peer_id", String(20), primary_key=True),
+    Column("node", String(63), nullable=False),  # whose key it was
+    Column("at", Float, nullable=False),
+)
+
+papers = Table(
+    "papers",
+    metadata,
+    Column("job", ForeignKey("jobs.name"), primary_key=True),
+    Column("version", Number, nullable=False),  # of the roster
+    Column("charter", String, nullable=False),  # as they were signed and handed out
+    Column("roster", String, nullable=False),
 )
 
 tokens = Table(
@@ -130,4 +148,15 @@ traffic = Table(
     Column("requests", Number, nullable=False),
     Column("head_bytes", Number, nullable=False),
     Column("body_bytes", Number, nullable=False),
+)
+
+gossip_bytes = Table(
+    "gossip_bytes",
+    metadata,
+    Column("job", String(63), primary_key=True),
+    Column("node", String(63), primary_key=True),
+    Column("boot", Number, nullable=False),  # of the node, as all that follows: what of it is in `traffic` already
+    Column("exchanges", Number, nullable=False),
+    Column("sent", Number, nullable=False),
+    Column("received", Number, nullable=False),
 )

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from coordinator.peer_views import Contact
+
 Metric = float | Literal["NaN", "Infinity", "-Infinity"]
 Metrics = dict[str, Metric]
 Direction = Literal["up", "down"]
@@ -314,6 +316,7 @@ class Hello(BaseModel):
 
     info: Info = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
+    peer: Contact | None = Field(None, description="null: it takes part in jobs, but never in gossip")
 
 
 class Welcome(BaseModel):

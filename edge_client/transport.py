@@ -35,7 +35,7 @@ class HttpTransport:
     _tried: dict[str, OrderId] = field(default_factory=dict)
 
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
-        frame = self.polls.work(self.wait_s, held, self.jobs)
+        frame = self.polls.work(self.wait_s, held, self.jobs).frame
         if frame is None:
             return None
         if frame.payload:

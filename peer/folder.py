@@ -93,11 +93,6 @@ def check_job(spec: JobSpec) -> None:
         )
 
 
-def schema_sha(model: Tree) -> str:
-    """What names a model's form."""
-    return hashlib.sha256(model.layout.header).hexdigest()
-
-
 def config_sha(path: Path) -> str:
     """What names a job file."""
     with storing(path):

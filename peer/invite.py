@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from peer.folder import check_job, config_sha, schema_sha
+from peer.folder import check_job, config_sha
 from shoal.core.errors import InvalidJob
 from shoal.core.tree import Tree
 from shoal.runtime.store import make_folder, storing, write_file
 from shoal.spec import load_job
 from shoal.trust.keys import Key, load_or_make, peer_id_of
-from shoal.trust.papers import Charter, Peer, Roster, open_charter, seal, unseal
+from shoal.trust.papers import Charter, Peer, Roster, open_charter, schema_sha, seal, unseal
 
 
 @dataclass(frozen=True)

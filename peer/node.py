@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 
 import structlog
 
-from peer.folder import Desk, Papers, check_job, read_papers, schema_sha
+from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of
@@ -45,6 +45,7 @@ from shoal.mixing.pairwise import Pairwise, PairwiseMixer
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Signer
+from shoal.trust.papers import schema_sha
 from shoal.wire import payload_layout
 
 TICK_S = 0.2

@@ -43,12 +43,12 @@ async def enrol(
     return views.Enrolled(credential=credential, name=body.name, protocol=protocol)
 
 
-@router.post("/hello", tags=["node"], responses=errors(401, 403, 426))
+@router.post("/hello", tags=["node"], responses=errors(401, 403, 409, 426))
 async def hello(body: views.Hello, request: Request, node: Node, coordinator: Coord) -> views.Welcome:
     """The node's process has started."""
     protocol = negotiate(body.protocols)
     label(request, node=node, kind="hello")
-    await coordinator.hello(node, body.info)
+    await coordinator.hello(node, body.info, body.peer.plain() if body.peer is not None else None)
     settings = coordinator.settings
     return views.Welcome(
         name=node,

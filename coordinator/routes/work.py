@@ -92,6 +92,7 @@ async def work(
     bell, exchange = coordinator.bells[node], request.scope.get(SCOPE_KEY)
     if exchange is not None:
         exchange.gone = bell.set  # a node that hangs up is not waited for
+    _note_part(coordinator, node, set(job))
     label(request, _only_job(coordinator, node), node=node, kind="poll")
     with coordinator.presence.listening(node):
         while not (exchange is not None and exchange.closed):
@@ -99,7 +100,7 @@ async def work(
             principal_of(request)  # raises when the credential was revoked meanwhile
             answer = await _news(request, coordinator, node, holds, set(job))
             if answer is not None:
-                return answer
+                return _leased(coordinator, node, answer)
             unsure = bell.is_set() or any(not driver.rests(node) for driver in coordinator.running())
             left = deadline + (BUSY_S if unsure else 0.0) - loop.time()
             if left <= 0 or not coordinator.ready:
@@ -109,7 +110,26 @@ async def work(
                     await bell.wait()
             except TimeoutError:
                 break
-    return Response(status_code=204)
+    return _leased(coordinator, node, Response(status_code=204))
+
+
+def _note_part(coordinator: Coordinator, node: str, only: set[str]) -> None:
+    """Who polls for a job is one of those who carry it on, if he can be known."""
+    for driver in coordinator.running():
+        if driver.spec.gossip.allowed:
+            coordinator.papers.take_part(driver.name, node, wanted=not only or driver.name in only)
+
+
+def _leased(coordinator: Coordinator, node: str, answer: Response) -> Response:
+    """An answer that also says, by job, in which term the coordinator is alive, and which roster it has signed."""
+    leases = [
+        f"{driver.name}={driver.term}.{held.roster.version}"
+        for driver in coordinator.running()
+        if node in coordinator.papers.peers(driver.name) and (held := coordinator.papers.held(driver.name)) is not None
+    ]
+    if leases:
+        answer.headers["shoal-lease"] = ", ".join(leases)
+    return answer
 
 
 def _only_job(coordinator: Coordinator, node: str) -> str:
@@ -328,6 +348,7 @@ async def join(job: str, body: views.Return, request: Request, node: Node, coord
     if body.away is not None:
         driver.check_gossip()
     coordinator.presence.heard(node)
+    coordinator.papers.take_part(job, node)
     await driver.tell(Join(node, body.away))
     await driver.settled()
     standing = driver.hub.standing(node)

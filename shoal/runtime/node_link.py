@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from urllib.parse import quote
 
 from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, Refused
-from shoal.core.message import Ack, Fail, OrderId, Ref, Report, Status
+from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
 from shoal.runtime.http import Link
+from shoal.trust.papers import Charter, Roster
 
 POLL_GRACE_S = 15.0
 """Seconds that the answer to a long poll may be late."""
 FRAME_BYTES_MAX = 4 + wire.HEAD_BYTES_MAX + wire.INLINE_BYTES_MAX
 SMALL_BYTES_MAX = 64 * 1024
+PAPERS_BYTES_MAX = 2 * (Charter.BYTES_MAX + Roster.BYTES_MAX)
+"""As JSON in JSON: quotation marks are escaped."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,41 @@ class Welcome:
     lease_s: float
     beat_s: float
     wait_s_max: float
+
+
+@dataclass(frozen=True)
+class Contact:
+    """How a node is known and reached among its peers. `inbound`: whether it can be called at `urls` (else none)."""
+
+    pub: str
+    urls: tuple[str, ...]
+    inbound: bool
+
+
+@dataclass(frozen=True)
+class JobLease:
+    """A sign of life of the coordinator, for a job that its nodes may carry on: its term, and its roster's version."""
+
+    job: str
+    term: int
+    roster: int
+
+
+@dataclass(frozen=True)
+class Polled:
+    """What a poll was answered with. `frame`: what is new; None when nothing came in time."""
+
+    frame: wire.Frame | None
+    leases: tuple[JobLease, ...] = ()
+
+
+@dataclass(frozen=True)
+class SealedPapers:
+    """A job's charter and roster as they were signed. `version`: of the roster."""
+
+    version: int
+    charter: bytes
+    roster: bytes
 
 
 class NodeLink(Link):
@@ -41,9 +80,11 @@ class NodeLink(Link):
             wire.negotiate([answer["protocol"]])
             return str(answer["credential"]), str(answer["name"])
 
-    def hello(self, info: Mapping[str, Any]) -> Welcome:
-        """Say that this node's process has started."""
-        body = {"info": dict(info), "protocols": list(wire.PROTOCOLS)}
+    def hello(self, info: Mapping[str, Any], peer: Contact | None = None) -> Welcome:
+        """Say that this node's process has started. Without `peer` it takes no part in gossip."""
+        body: dict[str, Any] = {"info": dict(info), "protocols": list(wire.PROTOCOLS)}
+        if peer is not None:
+            body["peer"] = {"pub": peer.pub, "urls": list(peer.urls), "inbound": peer.inbound}
         answer = self.json("POST", "/api/v1/hello", body=body, own=True)
         with self._understood():
             wire.negotiate([answer["protocol"]])
@@ -57,15 +98,17 @@ class NodeLink(Link):
             raise self.foreign()
         return found
 
-    def work(self, wait_s: float, held: Mapping[str, tuple[int, ...]], jobs: tuple[str, ...] = ()) -> wire.Frame | None:
-        """What stands, when it differs from what is held; None when nothing came in time."""
+    def work(self, wait_s: float, held: Mapping[str, tuple[int, ...]], jobs: tuple[str, ...] = ()) -> Polled:
+        """What stands, when it differs from what is held; and where the coordinator stands in each job."""
         params = [("wait_s", f"{wait_s:g}")]
         params += [("held", f"{job}:{'.'.join(map(str, order))}") for job, order in sorted(held.items())]
         params += [("job", job) for job in jobs]
         patience_s = wait_s + POLL_GRACE_S
         with self.exchange("GET", "/api/v1/work", params=params, read_s=patience_s, own=True) as answer:
             data = answer.read(FRAME_BYTES_MAX)  # even of an empty answer, for the connection to be used again
-            return None if answer.status == 204 else self._frame(data)
+            with self._understood():
+                leases = _leases(answer.headers.get("shoal-lease", ""))
+            return Polled(None if answer.status == 204 else self._frame(data), leases)
 
     def report(self, job: str, said: Report, payload: bytes = b"") -> Ack:
         """Send a report, its body inline where it is given. Raises `Refused` when it can never count."""
@@ -89,6 +132,46 @@ class NodeLink(Link):
     def leave(self, read_s: float) -> None:
         """Hand all orders back."""
         self.json("POST", "/api/v1/leave", read_s=read_s, own=True)
+
+    # In place of the coordinator
+
+    def papers(self, job: str, held: int = 0) -> SealedPapers | None:
+        """The job's papers; None if the roster of version `held` is still the newest.
+
+        Raises `Refused`: `papers.none` (never), `papers.early` (not yet).
+        """
+        headers = {"If-None-Match": f'"{held}"'} if held else {}
+        path = f"/api/v1/jobs/{quote(job)}/papers"
+        with self.exchange("GET", path, headers=headers, own=True, accept=304) as answer:
+            data = answer.read(PAPERS_BYTES_MAX)
+            if answer.status == 304:
+                return None
+        with self._understood():
+            found = json.loads(data)
+            charter, roster = str(found["charter"]), str(found["roster"])
+            return SealedPapers(int(found["version"]), charter.encode("ascii"), roster.encode("ascii"))
+
+    def knock(self, job: str, term: int) -> Lease:
+        """Ask whether the coordinator is there, and tell it this node's term; its own is above. -1: only ask.
+
+        Raises `Refused`: `job.over` when the job has ended, `term.leap` for a term that cannot be.
+        """
+        found = self.json("POST", f"/api/v1/jobs/{quote(job)}/knock", body={"term": term}, own=True)
+        with self._understood():
+            return Lease(int(found["term"]))
+
+    def join(self, job: str, away: tuple[int, int] | None) -> wire.Frame:
+        """Come back, with the (term, local rounds) of the time without the coordinator; what stands for this node."""
+        content = json.dumps({"away": away}).encode()
+        path, headers = f"/api/v1/jobs/{quote(job)}/join", {"Content-Type": "application/json"}
+        with self.exchange("POST", path, headers=headers, content=content, own=True) as answer:
+            return self._frame(answer.read(FRAME_BYTES_MAX))
+
+    def peering(self, job: str, told: Mapping[str, Any]) -> None:
+        """Tell how this node does as a peer. Sums are of this process (`boot`); what is lost, the next one makes up."""
+        self.json("POST", f"/api/v1/jobs/{quote(job)}/peering", body=dict(told), own=True)
+
+    # Bodies
 
     def uploaded(self, job: str, ref: Ref) -> int:
         """How many bytes of a body the coordinator has already."""
@@ -149,6 +232,18 @@ class NodeLink(Link):
             raise self.foreign() from error
         except Refused as error:
             raise Refused(f"{self.address.url}: {error.message}", code=error.code, hint=error.hint) from error
+
+
+def _leases(text: str) -> tuple[JobLease, ...]:
+    """What `Shoal-Lease` says: `JOB=TERM.ROSTER`, with commas between. Raises `ValueError`."""
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        job, _, numbers = part.partition("=")
+        term, _, roster = numbers.partition(".")
+        if not (job and term.isdecimal() and roster.isdecimal()):
+            raise ValueError(f"{part[:80]!r} is no lease")
+        found.append(JobLease(job, int(term), int(roster)))
+    return tuple(found)
 
 
 def _body(job: str, ref: Ref) -> str:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
@@ -33,6 +34,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from shoal import strict_json
 from shoal.core.machine import HUB
+from shoal.core.tree import Tree
 from shoal.trust.codes import refusal
 from shoal.trust.keys import PEER_ID, PUBLIC, SIGNATURE, Key, peer_id_of, verifies
 
@@ -188,6 +190,16 @@ SIGNED_BY = {
 def canonical(values: Any) -> bytes:
     """The one JSON text of these values."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def config_sha(spec: Mapping[str, Any]) -> str:
+    """What names a job's configuration, `spec` being what the coordinator shows of it, as JSON values."""
+    return hashlib.sha256(canonical(spec)).hexdigest()
+
+
+def schema_sha(model: Tree) -> str:
+    """What names a model's form: its names, types and shapes."""
+    return hashlib.sha256(model.layout.header).hexdigest()
 
 
 # Signing and reading

@@ -12,7 +12,7 @@ import pytest
 from shoal import wire
 from shoal.core.errors import Cancelled, NotAllowed, Refused, ShoalError, Unreachable
 from shoal.core.message import Ack, Fail, Idle, Order, Ref, Report
-from shoal.runtime.node_link import NodeLink, Welcome
+from shoal.runtime.node_link import NodeLink, Polled, Welcome
 from tests.runtime.servers import Asked, Said, answering
 
 REF = Ref("a" * 64, 3 * 2**20 + 17)
@@ -87,7 +87,7 @@ def test_work() -> None:
     order = Order((1, 2), "a", "train", 0, 5, Ref("c" * 64, 2))
     with linked(frame(order, b"xy")) as place:
         found = place.link.work(12.5, {"k": (3, 4), "j": (1, 2)}, ("j", "k"))
-        assert found == wire.Frame("j", order, b"xy")
+        assert found == Polled(wire.Frame("j", order, b"xy"))
     parts = urlsplit(place.last.path)
     assert parts.path == "/api/v1/work"
     assert parse_qs(parts.query) == {"wait_s": ["12.5"], "held": ["j:1.2", "k:3.4"], "job": ["j", "k"]}
@@ -95,8 +95,8 @@ def test_work() -> None:
 
 def test_no_work() -> None:
     with linked(Said(204, b"", OURS)) as place:
-        assert place.link.work(0.1, {}) is None
-        assert place.link.work(0.1, {}) is None
+        assert place.link.work(0.1, {}) == Polled(None)
+        assert place.link.work(0.1, {}) == Polled(None)
     assert place.asked[0].address == place.asked[1].address  # the connection was used again
 
 
@@ -109,7 +109,7 @@ def test_a_late_answer_to_a_poll_is_waited_for() -> None:
         return frame(Idle((0, 0)))
 
     with answering(late) as url, NodeLink(url, read_s=0.1) as link:
-        assert link.work(0.2, {}) is not None
+        assert link.work(0.2, {}).frame is not None
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\x00\x00\x0b" + b'{"shoal":1}', b"<html>", b"\xff" * 40])

@@ -278,6 +278,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/papers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Papers
+         * @description Charter and roster of a job that its nodes may carry on by themselves.
+         */
+        get: operations["papers_api_v1_jobs__job__papers_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/pause": {
         parameters: {
             query?: never;
@@ -292,6 +312,26 @@ export interface paths {
          * @description Ask nothing new until it is resumed; reports that come still count.
          */
         post: operations["pause_api_v1_jobs__job__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/peering": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Peering
+         * @description How the node does as a peer; its sums of bytes are booked. No sign of life, and told again it changes nothing.
+         */
+        post: operations["peering_api_v1_jobs__job__peering_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -724,6 +764,60 @@ export interface components {
             digest: string;
         };
         /**
+         * Contact
+         * @description How a node is known and reached among its peers.
+         */
+        Contact: {
+            /**
+             * Inbound
+             * @description whether others can call it there; if not, it is the one that calls
+             */
+            inbound: boolean;
+            /**
+             * Pub
+             * @description its public key
+             * @example ed25519:abababababababababababababababababababababababababababababababab
+             */
+            pub: string;
+            /**
+             * Urls
+             * @default []
+             * @example [
+             *       "http://10.0.0.7:9001"
+             *     ]
+             */
+            urls?: string[];
+        };
+        /**
+         * Edge
+         * @description How one peer sees another, and what they have exchanged since the first one's process began.
+         */
+        Edge: {
+            /**
+             * Exchanges
+             * @default 0
+             */
+            exchanges?: number;
+            /**
+             * Received
+             * @default 0
+             */
+            received?: number;
+            /** Rtt Ms */
+            rtt_ms?: number | null;
+            /**
+             * Sent
+             * @description bytes, heads and bodies
+             * @default 0
+             */
+            sent?: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "alive" | "suspect" | "dead" | "left";
+        };
+        /**
          * Enrolled
          * @description A node's credential, shown this once.
          */
@@ -783,6 +877,8 @@ export interface components {
             info?: {
                 [key: string]: unknown;
             };
+            /** @description null: it takes part in jobs, but never in gossip */
+            peer?: components["schemas"]["Contact"] | null;
             /**
              * Protocols
              * @default [
@@ -1312,6 +1408,78 @@ export interface components {
          */
         Nothing: Record<string, never>;
         /**
+         * Papers
+         * @description What the nodes of a job need to trust each other, as it was signed; see docs/security.md.
+         */
+        Papers: {
+            /** Charter */
+            charter: string;
+            /** Roster */
+            roster: string;
+            /**
+             * Version
+             * @description of the roster; it rises with each new one
+             */
+            version: number;
+        };
+        /**
+         * Peering
+         * @description How a node does as a peer. Sums are of this process, whose start is number `boot`.
+         */
+        Peering: {
+            /**
+             * Books
+             * @description the same of weight · (base + what it has learned since it went away)
+             * @default []
+             */
+            books?: number[];
+            /** Boot */
+            boot: number;
+            /**
+             * Peers
+             * @default {}
+             */
+            peers?: {
+                [key: string]: components["schemas"]["Edge"];
+            };
+            /**
+             * Refused
+             * @description what it has refused, by code
+             * @default {}
+             */
+            refused?: {
+                [key: string]: number;
+            };
+            /**
+             * Round
+             * @description local rounds since it went away
+             */
+            round: number;
+            /**
+             * Seen
+             * @description local rounds of each that its model holds
+             * @default {}
+             */
+            seen?: {
+                [key: string]: number;
+            };
+            /**
+             * Sketch
+             * @description 32 projections of weight · model; empty: none is known
+             * @default []
+             */
+            sketch?: number[];
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "coordinated" | "suspect" | "away" | "handover";
+            /** Term */
+            term: number;
+            /** Weight */
+            weight: number;
+        };
+        /**
          * PingEvent
          * @description The connection lives; nothing else came for a while.
          */
@@ -1825,6 +1993,7 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -2299,6 +2468,49 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    papers_api_v1_jobs__job__papers_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the roster's version that is held, in quotes */
+                "if-none-match"?: string;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Papers"];
+                };
+            };
+            /** @description No news */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     pause_api_v1_jobs__job__pause_post: {
         parameters: {
             query?: never;
@@ -2332,6 +2544,41 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    peering_api_v1_jobs__job__peering_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Peering"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };

@@ -1,0 +1,87 @@
+"""The shapes of what concerns nodes as peers: what they show and tell of themselves, and what they are given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from coordinator import ledger, papers
+from shoal.trust.keys import PUBLIC
+from shoal.trust.papers import PEERS_MAX, Url
+
+PROJECTIONS = 32
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Code = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Part = Annotated[float, Field(ge=-1e100, le=1e100, allow_inf_nan=False)]
+"""So that squares and sums of it are finite."""
+Projection = Annotated[list[Part], Field(max_length=PROJECTIONS)]
+
+PeerState = Literal["coordinated", "suspect", "away", "handover"]
+Liveness = Literal["alive", "suspect", "dead", "left"]
+
+
+class Contact(BaseModel):
+    """How a node is known and reached among its peers."""
+
+    pub: str = Field(pattern=f"^{PUBLIC}$", description="its public key", examples=["ed25519:" + "ab" * 32])
+    urls: list[Url] = Field([], max_length=4, examples=[["http://10.0.0.7:9001"]])
+    inbound: bool = Field(description="whether others can call it there; if not, it is the one that calls")
+
+    @model_validator(mode="after")
+    def _can_be_called(self) -> Self:
+        if self.inbound != bool(self.urls):
+            raise ValueError("a peer with inbound true has urls, one with inbound false has none")
+        return self
+
+    def plain(self) -> papers.Contact:
+        """The same for the papers."""
+        return papers.Contact(self.pub, tuple(self.urls), self.inbound)
+
+
+class Papers(BaseModel):
+    """What the nodes of a job need to trust each other, as it was signed; see docs/security.md."""
+
+    version: int = Field(description="of the roster; it rises with each new one")
+    charter: str
+    roster: str
+
+
+class Edge(BaseModel):
+    """How one peer sees another, and what they have exchanged since the first one's process began."""
+
+    state: Liveness
+    exchanges: Count = 0
+    sent: Count = Field(0, description="bytes, heads and bodies")
+    received: Count = 0
+    rtt_ms: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
+
+
+class Peering(BaseModel):
+    """How a node does as a peer. Sums are of this process, whose start is number `boot`."""
+
+    boot: int = Field(ge=1, le=2**53)
+    state: PeerState
+    term: Count
+    round: Count = Field(description="local rounds since it went away")
+    weight: float = Field(ge=0, le=2**53, allow_inf_nan=False)
+    seen: dict[Name, Count] = Field({}, max_length=PEERS_MAX, description="local rounds of each that its model holds")
+    peers: dict[Name, Edge] = Field({}, max_length=PEERS_MAX)
+    refused: dict[Code, Count] = Field({}, max_length=256, description="what it has refused, by code")
+    sketch: Projection = Field([], description=f"{PROJECTIONS} projections of weight · model; empty: none is known")
+    books: Projection = Field([], description="the same of weight · (base + what it has learned since it went away)")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if any(len(one) not in (0, PROJECTIONS) for one in (self.sketch, self.books)):
+            raise ValueError(f"sketch and books have {PROJECTIONS} numbers each, or none")
+        return self
+
+    def mark(self) -> ledger.Mark:
+        """What of it the ledger books."""
+        exchanges, sent, received = (
+            sum(getattr(edge, name) for edge in self.peers.values()) for name in ("exchanges", "sent", "received")
+        )
+        return ledger.Mark(self.boot, exchanges, sent, received)

@@ -1,0 +1,48 @@
+"""Nodes as each other's peers: whom they may trust, and how they do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+
+from coordinator.access import Coord, Node, label
+from coordinator.peer_views import Papers, Peering
+from coordinator.problems import errors
+from shoal.core.errors import Refused
+
+router = APIRouter(tags=["node"], responses=errors(401, 403, 404, 426))
+
+
+@router.get("/jobs/{job}/papers", response_model=Papers, responses={**errors(409), 304: {"description": "No news"}})
+async def papers(
+    job: str,
+    request: Request,
+    response: Response,
+    node: Node,
+    coordinator: Coord,
+    if_none_match: Annotated[str, Header(description="the roster's version that is held, in quotes")] = "",
+) -> Papers | Response:
+    """Charter and roster of a job that its nodes may carry on by themselves."""
+    label(request, job, node=node, kind="papers")
+    found = await coordinator.papers.of(coordinator.driver(job), coordinator.database)
+    version = found.roster.version
+    if if_none_match == f'"{version}"':
+        return Response(status_code=304, headers={"etag": if_none_match})
+    response.headers["etag"] = f'"{version}"'
+    return Papers(version=version, charter=found.charter_text.decode(), roster=found.roster_text.decode())
+
+
+@router.post("/jobs/{job}/peering", status_code=204, responses=errors(409))
+async def peering(job: str, body: Peering, request: Request, node: Node, coordinator: Coord) -> None:
+    """How the node does as a peer; its sums of bytes are booked. No sign of life, and told again it changes nothing."""
+    driver = coordinator.driver(job)
+    label(request, job, driver.hub.version, node, "peering")
+    if node not in coordinator.papers.peers(job):
+        raise Refused(
+            f"{node} is no peer in job {job}",
+            code="peering.stranger",
+            hint="say hello with a key, poll for the job, and fetch its papers; then tell again",
+        )
+    coordinator.ledger.book_gossip(job, driver.hub.version, node, body.mark())
+    coordinator.peers.tell(job, node, body)

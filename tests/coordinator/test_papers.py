@@ -1,0 +1,482 @@
+"""What nodes are given to trust each other by, what they show for it, and what they tell of themselves as peers."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import create_engine, text
+
+from coordinator.database import Database, migrate
+from coordinator.ledger import GOSSIP_BYTES_MAX
+from coordinator.papers import Papers
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import Refused
+from shoal.runtime.node_link import Contact, JobLease, NodeLink, SealedPapers
+from shoal.trust.keys import Key, load_or_make
+from shoal.trust.papers import Charter, Peer, Roster, config_sha, open_charter, schema_sha, unseal
+from tests.coordinator.server import Inside, Server, inside, until
+from tests.coordinator.stage import Stage, by_hand, problem, set_up
+
+GOSSIP = {"allowed": True}
+KEYS = {name: Key.make() for name in ("n0", "n1", "n2", "other")}
+OPEN: dict[str, Any] = {"lease_s": 86_400.0}
+
+
+def shown(name: str, port: int = 9001, key: str = "") -> dict[str, Any]:
+    """What a node shows of itself; without a port nobody can call it."""
+    urls = [f"http://10.0.0.{name[-1]}:{port}"] if port else []
+    return {"pub": KEYS[key or name].pub, "urls": urls, "inbound": bool(urls)}
+
+
+def hello(stage: Stage, name: str, peer: dict[str, Any] | None) -> httpx.Response:
+    return stage.send(name, "POST", "/hello", json={"peer": peer})
+
+
+def poll(stage: Stage, name: str, **params: Any) -> str:
+    """The lease that a poll of that node is answered with."""
+    found = stage.send(name, "GET", "/work", params={"wait_s": 0, **params})
+    assert found.status_code in (200, 204)
+    return found.headers.get("shoal-lease", "")
+
+
+def papers(stage: Stage, name: str = "n0", job: str = "main") -> tuple[Charter, Roster]:
+    """A job's papers, as a node takes them."""
+    found = stage.send(name, "GET", f"/jobs/{job}/papers")
+    assert found.status_code == 200, found.text
+    answer = found.json()
+    charter = open_charter(answer["charter"].encode())
+    roster = unseal(answer["roster"].encode(), Roster, charter)
+    assert roster.version == answer["version"]
+    assert found.headers["etag"] == f'"{roster.version}"'
+    return charter, roster
+
+
+def enter(stage: Stage, *names: str) -> None:
+    """These nodes become peers."""
+    for name in names:
+        assert hello(stage, name, shown(name)).status_code == 200
+        poll(stage, name)
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Inside]:
+    with inside(tmp_path / "data", **OPEN) as running:
+        yield running
+
+
+@pytest.fixture
+def stage(coordinator: Inside) -> Iterator[Stage]:
+    made = set_up(coordinator, gossip=GOSSIP)
+    yield made
+    made.close()
+
+
+# Papers
+
+
+def test_the_papers_of_a_job_hold_what_nodes_have_shown(stage: Stage) -> None:
+    enter(stage, "n0", "n1")
+    assert hello(stage, "n2", shown("n2", port=0)).status_code == 200
+    poll(stage, "n2")
+    charter, roster = papers(stage)
+    key = load_or_make(stage.running.folder / "coordinator.pem")
+    assert stat.S_IMODE((stage.running.folder / "coordinator.pem").stat().st_mode) == 0o600
+    assert (charter.job, charter.coordinator_pub, charter.operator_pub) == ("main", key.pub, key.pub)
+    assert charter.config_sha == config_sha(stage.send("n0", "GET", "/jobs/main").json()["spec"])
+    assert charter.schema_sha == schema_sha(tree_slot(stage.running.driver("main").hub.slots, "model"))
+    assert roster.revoked == ()
+    assert roster.peers == tuple(
+        Peer(name, KEYS[name].peer_id, KEYS[name].pub, urls, bool(urls), 0)
+        for name, urls in (("n0", ("http://10.0.0.0:9001",)), ("n1", ("http://10.0.0.1:9001",)), ("n2", ()))
+    )
+
+
+def test_papers_are_asked_for_only_when_they_are_new(stage: Stage) -> None:
+    enter(stage, "n0")
+    _, roster = papers(stage)
+    same = {"If-None-Match": f'"{roster.version}"'}
+    again = stage.send("n0", "GET", "/jobs/main/papers", headers=same)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", same["If-None-Match"])
+    enter(stage, "n1")
+    assert stage.send("n0", "GET", "/jobs/main/papers", headers=same).status_code == 200
+
+
+def test_a_job_without_papers(coordinator: Inside) -> None:
+    stage = set_up(coordinator, "plain")
+    hello(stage, "n0", shown("n0"))
+    assert poll(stage, "n0") == ""
+    problem(stage.send("n0", "GET", "/jobs/plain/papers"), 404, "papers.none")
+    problem(stage.send("n0", "GET", "/jobs/nothing/papers"), 404, "job.unknown")
+    coordinator.begin("early", nodes=2, gossip=GOSSIP)
+    problem(stage.send("n0", "GET", "/jobs/early/papers"), 409, "papers.early")
+    assert not (coordinator.folder / "coordinator.pem").exists(), "no key before there is need of one"
+    coordinator.post("/jobs/early/stop")
+    problem(stage.send("n0", "GET", "/jobs/early/papers"), 409, "job.ended")
+    problem(coordinator.request("GET", "/api/v1/jobs/plain/papers"), 403, "auth.forbidden")
+    stage.close()
+
+
+CHANGES: dict[str, Callable[[Stage], Any]] = {
+    "a key": lambda stage: hello(stage, "n1", shown("n1", key="other")),
+    "an address": lambda stage: hello(stage, "n1", shown("n1", port=9002)),
+    "no inbound": lambda stage: hello(stage, "n1", shown("n1", port=0)),
+    "another peer": lambda stage: enter(stage, "n2"),
+    "no peer any more": lambda stage: hello(stage, "n1", None),
+    "other jobs only": lambda stage: poll(stage, "n1", job="elsewhere"),
+    "removed": lambda stage: stage.running.request("DELETE", "/api/v1/nodes/n1"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changes_makes_a_new_roster(stage: Stage, what: str) -> None:
+    enter(stage, "n0", "n1")
+    charter, before = papers(stage)
+    CHANGES[what](stage)
+    same, after = papers(stage)
+    assert same == charter
+    assert after.version == before.version + 1
+    there = {peer.node: peer for peer in after.peers}
+    n1 = replace(before.peers[1])
+    expected = {
+        "a key": replace(n1, pub=KEYS["other"].pub, peer_id=KEYS["other"].peer_id),
+        "an address": replace(n1, urls=("http://10.0.0.1:9002",)),
+        "no inbound": replace(n1, urls=(), inbound=False),
+        "another peer": n1,
+    }
+    assert there.get("n1") == expected.get(what)
+    assert ("n2" in there) == (what == "another peer")
+    assert after.revoked == ((KEYS["n1"].peer_id,) if what == "removed" else ())
+    assert papers(stage) == (same, after), "and nothing more happens"
+
+
+def test_a_roster_is_renewed_without_anybody_asking(stage: Stage) -> None:
+    """The lease names the new one, so that peers fetch it."""
+    enter(stage, "n0")
+    lease = until("a lease", lambda: poll(stage, "n0"))
+    boot = stage.running.driver("main").hub.boot
+    assert lease == f"main={boot}.1"
+    enter(stage, "n1")
+    until("the next roster", lambda: poll(stage, "n0") == f"main={boot}.2")
+
+
+def test_a_node_may_claim_twice_what_it_reported_last(stage: Stage) -> None:
+    enter(stage, "n0", "n1")
+    assert stage.report(node="n0", weight=5.3).status_code == 200
+    most = {peer.node: peer.examples for peer in papers(stage)[1].peers}
+    assert most == {"n0": 11, "n1": 0}
+    doing = stage.running.coordinator.presence.doing["main", "n0"]
+    version = papers(stage)[1].version
+    doing.weight = 4.0
+    assert papers(stage)[1].version == version, "less is within what it may claim"
+    doing.weight = 11.5
+    assert {peer.node: peer.examples for peer in papers(stage)[1].peers} == {"n0": 23, "n1": 0}
+
+
+def test_where_peers_pass_mass_on_there_is_no_greatest_weight(coordinator: Inside) -> None:
+    stage = set_up(coordinator, gossip={"allowed": True, "mixing": {"name": "push_sum"}})
+    enter(stage, "n0")
+    assert stage.report(node="n0", weight=5.0).status_code == 200
+    assert [peer.examples for peer in papers(stage)[1].peers] == [0]
+    stage.close()
+
+
+# Keys that may not be shown
+
+WRONG: dict[str, dict[str, Any]] = {
+    "no key": {"urls": [], "inbound": False},
+    "a short key": {**shown("n0"), "pub": "ed25519:ab"},
+    "another kind of key": {**shown("n0"), "pub": "rsa:" + "ab" * 32},
+    "capitals": {**shown("n0"), "pub": "ed25519:" + "AB" * 32},
+    "no such scheme": {**shown("n0"), "urls": ["ftp://10.0.0.1"]},
+    "a line break": {**shown("n0"), "urls": ["http://10.0.0.1/\r\nHost: x"]},
+    "a long address": {**shown("n0"), "urls": ["http://" + "a" * 300]},
+    "five addresses": {**shown("n0"), "urls": [f"http://10.0.0.{i}" for i in range(5)]},
+    "called at no address": {**shown("n0"), "urls": []},
+    "not called at an address": {**shown("n0"), "inbound": False},
+    "no object": [],  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_no_peer_is_refused(stage: Stage, what: str) -> None:
+    enter(stage, "n0")
+    _, before = papers(stage)
+    problem(hello(stage, "n0", WRONG[what]), 422, "request.invalid")
+    assert papers(stage)[1] == before
+
+
+def test_a_key_belongs_to_one_node(stage: Stage) -> None:
+    enter(stage, "n0", "n1")
+    before = papers(stage)
+    problem(hello(stage, "n1", shown("n1", key="n0")), 409, "peer.key-taken")
+    assert papers(stage) == before
+
+
+def test_a_revoked_key_never_comes_back(stage: Stage) -> None:
+    enter(stage, "n0", "n1")
+    papers(stage)
+    stage.running.request("DELETE", "/api/v1/nodes/n1")
+    papers(stage)
+    stage.nodes[1].client.close()
+    again = by_hand(stage.running, "n1", {"main": 10})
+    stage.nodes = [node for node in stage.nodes if node.node != "n1"] + [again]
+    problem(hello(stage, "n1", shown("n1")), 409, "peer.revoked")
+    assert "n1" not in stage.running.coordinator.papers.peers("main")
+    assert hello(stage, "n1", shown("n1", key="other")).status_code == 200
+    poll(stage, "n1")
+    _, roster = papers(stage)
+    assert [peer.pub for peer in roster.peers] == [KEYS["n0"].pub, KEYS["other"].pub]
+    assert roster.revoked == (KEYS["n1"].peer_id,)
+
+
+# Across deaths
+
+
+def test_papers_outlive_the_coordinator(server: Callable[..., Server]) -> None:
+    running = server(**OPEN).start()
+    stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
+    enter(stage, "n0", "n1")
+    before = stage.send("n0", "GET", "/jobs/main/papers").json()
+    running.kill()
+    running.start()
+    assert stage.send("n1", "GET", "/jobs/main/papers").json() == before, "to the letter"
+    until("the lease of the next life", lambda: poll(stage, "n0") == f"main=2.{before['version']}")
+    running.kill()
+    running.start()
+    assert running.request("DELETE", "/api/v1/nodes/n1").status_code == 204
+    running.kill()
+    running.start()
+    _, roster = papers(stage)
+    assert ([peer.node for peer in roster.peers], roster.revoked) == (["n0"], (KEYS["n1"].peer_id,))
+    assert roster.version == before["version"] + 1
+    stage.close()
+
+
+def ask_until_killed(stage: Stage) -> None:
+    """Poll as n1 until nobody answers any more."""
+    with pytest.raises(httpx.TransportError):
+        until("the death", lambda: poll(stage, "n1") and None)
+
+
+def test_a_roster_that_nobody_has_seen_stays(server: Callable[..., Server]) -> None:
+    """Killed when it is written and before it is handed out: the next life hands out the same."""
+    running = server(**OPEN).start()
+    stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
+    enter(stage, "n0")
+    first = papers(stage)[1]
+    running.kill()
+    running.start(crash="papers.kept")
+    assert hello(stage, "n1", shown("n1")).status_code == 200
+    ask_until_killed(stage)
+    until("the end", lambda: running.ended() is not None)
+    running.start()
+    kept = until("the roster with n1", lambda: len(papers(stage)[1].peers) == 2 and papers(stage)[1])
+    assert kept.version == first.version + 1
+    stage.close()
+
+
+def test_another_key_of_the_coordinator_makes_another_charter(tmp_path: Path) -> None:
+    """Lost keys, and releases that show more of a job, must not end gossip for ever."""
+    with inside(tmp_path / "data", **OPEN) as running:
+        stage = set_up(running, gossip=GOSSIP)
+        enter(stage, "n0")
+        charter, roster = papers(stage)
+        credentials = {node.node: node.client.headers["Authorization"] for node in stage.nodes}
+        stage.close()
+    (tmp_path / "data" / "coordinator.pem").unlink()
+    with inside(tmp_path / "data", **OPEN) as running:
+        headers = {"Authorization": credentials["n0"]}
+        with closing(httpx.Client(headers=headers, trust_env=False)) as client:
+
+            def next_one() -> dict[str, Any] | None:
+                found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
+                return found if found["version"] > roster.version else None
+
+            found = until("new papers", next_one)
+        other = open_charter(found["charter"].encode())
+        assert other.coordinator_pub != charter.coordinator_pub
+        assert unseal(found["roster"].encode(), Roster, other).peers == roster.peers
+
+
+def test_papers_that_cannot_be_read_are_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with inside(folder, **OPEN) as running:
+        stage = set_up(running, gossip=GOSSIP)
+        enter(stage, "n0")
+        _, roster = papers(stage)
+        credential = stage.nodes[0].client.headers["Authorization"]
+        stage.close()
+    engine = create_engine(f"sqlite:///{folder / 'shoal.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE papers SET roster = 'garbage'"))
+    engine.dispose()
+    with inside(folder, **OPEN) as running, httpx.Client(headers={"Authorization": credential}) as client:
+        client.get(f"{running.url}/api/v1/work", params={"wait_s": 0})
+        found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
+        assert found["version"] == roster.version + 1
+        assert unseal(found["roster"].encode(), Roster, open_charter(found["charter"].encode())).peers == roster.peers
+
+
+def test_the_tables_of_the_release_before(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shoal.db'}"
+    engine = create_engine(url)
+    migrate(engine, "0002")
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO nodes VALUES ('n0', 'ab', 0, 0, '{}', 0)"))
+    engine.dispose()
+
+    async def load() -> Papers:
+        database, found = Database(url), Papers(tmp_path, lambda *_: None)
+        await database.write(found.load)
+        await database.close()
+        return found
+
+    found = asyncio.run(load())
+    assert found.contact("n0") is None
+    assert found.held("main") is None
+
+
+# Over the client's link
+
+
+def test_the_client_reads_all_of_it(stage: Stage) -> None:
+    link = NodeLink(stage.running.url, credential=stage.nodes[0].client.headers["Authorization"].split()[1])
+    with link:
+        assert link.hello({}, Contact(KEYS["n0"].pub, ("http://10.0.0.0:9001",), True)).name == "n0"
+        until("a lease", lambda: link.work(0.0, {"main": (9, 9)}).leases == (JobLease("main", 1, 1),))
+        found = link.papers("main")
+        assert isinstance(found, SealedPapers)
+        assert unseal(found.roster, Roster, open_charter(found.charter)).version == found.version == 1
+        assert link.papers("main", found.version) is None
+        link.peering("main", word())
+        assert link.knock("main", 0).term == 1
+        assert link.knock("main", 7).term == 8
+        assert link.join("main", None).job == "main"
+        stage.running.post("/jobs/main/stop")
+        with pytest.raises(Refused) as error:
+            link.knock("main", 8)
+        assert error.value.code == "job.over"
+
+
+# What nodes tell of themselves
+
+
+def word(boot: int = 1, **changes: Any) -> dict[str, Any]:
+    """What a peer tells, right but for the changes."""
+    edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1}
+    told = {"boot": boot, "state": "away", "term": 2, "round": 17, "weight": 1200.0, "seen": {"n0": 17, "n1": 16}}
+    return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}
+
+
+def tell(stage: Stage, name: str = "n0", **told: Any) -> httpx.Response:
+    return stage.send(name, "POST", "/jobs/main/peering", json=told)
+
+
+def gossip_bytes(running: Any) -> dict[tuple[str, str], int]:
+    """What the ledger has of gossip, by node and direction."""
+    rows = running.get("/jobs/main/traffic", by=["node", "kind"])["rows"]
+    return {(row["node"], row["direction"]): row["bytes"] for row in rows if row["kind"] == "gossip"}
+
+
+def test_bytes_that_nodes_tell_of_are_booked_once(stage: Stage) -> None:
+    enter(stage, "n0", "n1")
+    papers(stage)
+    before = stage.running.job("main")["up_bytes"]
+    edge = word()["peers"]["n1"]
+    for told in (word(), word(), word(peers={"n1": {**edge, "sent": 1500}}), word()):
+        assert tell(stage, **told).status_code == 204
+    assert gossip_bytes(stage.running) == {("n0", "up"): 1500, ("n0", "down"): 900}
+    assert tell(stage, **word(boot=2)).status_code == 204, "a new process counts from nothing"
+    assert tell(stage, **word(boot=1, peers={"n1": {**edge, "sent": 9000}})).status_code == 204, "and that is past"
+    assert gossip_bytes(stage.running) == {("n0", "up"): 2500, ("n0", "down"): 1800}
+    assert tell(stage, "n1", **word()).status_code == 204
+    assert stage.running.job("main")["up_bytes"] >= before + 3500, "in all sums"
+    found = {row["name"]: row for row in stage.running.get("/jobs/main/nodes")["nodes"]}
+    assert found["n1"]["up_bytes"] >= 1000
+
+
+def test_what_was_booked_is_known_after_a_death(server: Callable[..., Server]) -> None:
+    running = server(**OPEN).start()
+    stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
+    enter(stage, "n0")
+    papers(stage)
+    assert tell(stage, **word()).status_code == 204
+    assert gossip_bytes(running) == {("n0", "up"): 1000, ("n0", "down"): 900}
+    running.kill()
+    running.start()
+    assert tell(stage, **word()).status_code == 204
+    assert gossip_bytes(running) == {("n0", "up"): 1000, ("n0", "down"): 900}
+    assert hello(stage, "n0", shown("n0", key="other")).status_code == 200
+    poll(stage, "n0")
+    papers(stage)
+    assert tell(stage, **word()).status_code == 204, "a new folder counts its starts from one"
+    assert gossip_bytes(running) == {("n0", "up"): 2000, ("n0", "down"): 1800}
+    stage.close()
+
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "no boot": {"boot": 0},
+    "no such state": {"state": "gossip"},
+    "a negative term": {"term": -1},
+    "a weight below zero": {"weight": -1.0},
+    "half a sketch": {"sketch": [0.0] * 16},
+    "a long sketch": {"sketch": [0.0] * 33},
+    "too large a number": {"sketch": [1e200] * 32},
+    "no name": {"seen": {"N 0": 3}},
+    "no code": {"refused": {"<script>": 3}},
+    "many codes": {"refused": {f"code.{i}": 1 for i in range(257)}},
+    "no such liveness": {"peers": {"n1": {"state": "ill"}}},
+    "negative bytes": {"peers": {"n1": {"state": "alive", "sent": -5}}},
+    "no bytes": {"peers": {"n1": {"state": "alive", "sent": "many"}}},
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_what_is_malformed_is_not_booked(stage: Stage, what: str) -> None:
+    enter(stage, "n0")
+    papers(stage)
+    problem(tell(stage, **word(**MALFORMED[what])), 422, "request.invalid")
+    assert gossip_bytes(stage.running) == {}
+    assert stage.running.coordinator.peers.told("main") == {}
+
+
+def test_numbers_that_are_not_finite_are_refused(stage: Stage) -> None:
+    enter(stage, "n0")
+    papers(stage)
+    for number in ("NaN", "Infinity", "1e999"):
+        content = '{"boot":1,"state":"away","term":0,"round":0,"weight":' + number + "}"
+        headers = {"Content-Type": "application/json"}
+        problem(
+            stage.send("n0", "POST", "/jobs/main/peering", content=content, headers=headers), 422, "request.invalid"
+        )
+    assert stage.running.coordinator.peers.told("main") == {}
+
+
+def test_more_bytes_than_can_be_are_not_booked(stage: Stage) -> None:
+    """Else sums would grow beyond the database's whole numbers, and no byte could be booked any more."""
+    enter(stage, "n0")
+    papers(stage)
+    edge = {"state": "alive", "exchanges": 1, "sent": GOSSIP_BYTES_MAX - 10, "received": 0}
+    assert tell(stage, **word(peers={"n1": edge})).status_code == 204
+    problem(tell(stage, **word(boot=2, peers={"n1": {**edge, "sent": 11}})), 422, "peering.bytes")
+    assert gossip_bytes(stage.running) == {("n0", "up"): GOSSIP_BYTES_MAX - 10, ("n0", "down"): 0}
+
+
+def test_only_peers_tell(stage: Stage) -> None:
+    problem(tell(stage, **word()), 409, "peering.stranger")
+    problem(stage.send("n0", "POST", "/jobs/nothing/peering", json=word()), 404, "job.unknown")
+
+
+def test_a_long_word_is_not_read(stage: Stage) -> None:
+    enter(stage, "n0")
+    papers(stage)
+    long = word(seen={f"n{i}": 2**50 for i in range(20_000)})
+    problem(tell(stage, **long), 413, "body.too-large")
