@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row, select
 
-from coordinator import views
+from coordinator import peer_views, views
 from coordinator.jump import JUMP
 from coordinator.stream import Item
 from coordinator.tables import versions
@@ -331,6 +331,7 @@ class Teller:
             return
         for driver in self._coordinator.drivers():
             self._tell_nodes(driver)
+            self._tell_peers(driver)
             totals = self._coordinator.ledger.totals
             data = {"up_bytes": totals[driver.name, "up"], "down_bytes": totals[driver.name, "down"]}
             if self._is_new((driver.name, ""), data):
@@ -348,6 +349,21 @@ class Teller:
                 fresh.append(data)
         if fresh:
             self._coordinator.broadcast.tell(Item("nodes", driver.name, {"nodes": fresh}))
+
+    def _tell_peers(self, driver: Driver) -> None:
+        """Peers that have told something since, or that a new roster names."""
+        coordinator, job = self._coordinator, driver.name
+        held = coordinator.papers.held(job)
+        if held is None:
+            return
+        version, told = held.roster.version, coordinator.peers.told(job)
+        words = {name: told[name].heard if name in told else 0.0 for name in coordinator.papers.peers(job)}
+        fresh = {name for name, heard in words.items() if self._is_new((job, f"peer {name}"), {name: heard})}
+        if self._is_new((job, "roster"), {"version": version}) or fresh:
+            rows = coordinator.peers.rows(job, coordinator.papers.peers(job))
+            news = peer_views.PeersNews(job=job, roster=version, peers=[], now=coordinator.peers.now(job))
+            news.peers = [row for row in rows if row.name in fresh]
+            coordinator.broadcast.tell(Item("peers", job, news.model_dump(mode="json")))
 
     def _is_new(self, key: tuple[str, str], data: dict[str, Any]) -> bool:
         text = json.dumps(data, sort_keys=True)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from coordinator import views
+from coordinator.peer_views import PeersNews
 
 
 class Greeting(BaseModel):
@@ -124,7 +125,16 @@ class TrafficEvent(BaseModel):
     data: TrafficNews
 
 
-Event = HelloEvent | PingEvent | JobEvent | VersionEvent | MetricsEvent | NoteEvent | NodesEvent | TrafficEvent
+class PeersEvent(BaseModel):
+    """Nodes as each other's peers have told how they do, or the roster has changed."""
+
+    event: Literal["peers"] = "peers"
+    data: PeersNews
+
+
+Event = (
+    HelloEvent | PingEvent | JobEvent | VersionEvent | MetricsEvent | NoteEvent | NodesEvent | TrafficEvent | PeersEvent
+)
 
 
 class StreamEvent(RootModel[Annotated[Event, Field(discriminator="event")]]):

@@ -85,3 +85,57 @@ class Peering(BaseModel):
             sum(getattr(edge, name) for edge in self.peers.values()) for name in ("exchanges", "sent", "received")
         )
         return ledger.Mark(self.boot, exchanges, sent, received)
+
+
+class Change(BaseModel):
+    """A node's state as a peer has changed."""
+
+    at: str
+    state: PeerState
+
+
+class PeerRow(BaseModel):
+    """A peer of a job. What it has not told in this coordinator's life is null or empty."""
+
+    name: str
+    peer_id: str
+    inbound: bool
+    state: PeerState | None = None
+    changes: list[Change] = Field([], description="its last changes of state, oldest first")
+    told_s: float | None = Field(None, description="seconds since its last word")
+    boot: int | None = None
+    term: int | None = None
+    round: int | None = None
+    weight: float | None = None
+    seen: dict[str, int] = Field({}, description="by peer, the local rounds that its model holds")
+    coverage: float | None = Field(None, description="of all local rounds, the share that its model holds")
+    peers: dict[str, Edge] = Field({}, description="the others, as it sees them")
+    refused: dict[str, int] = Field({}, description="messages that it has refused, by code")
+
+
+class PeersPoint(BaseModel):
+    """How the peers did at one moment, over those that carry on and have told so lately; null: it cannot be said."""
+
+    at: str
+    peers: int = Field(description="how many carried on")
+    consensus: float | None = Field(description="how far models are from their mean, relative to that")
+    residual: float | None = Field(description="what the sum of weighted models has that nobody learned, relative")
+    coverage: float | None = Field(description="of all local rounds, the share that a model holds, in the mean")
+
+
+class PeersNews(BaseModel):
+    """What has changed of a job's peers."""
+
+    job: str
+    roster: int = Field(description="version of the roster")
+    peers: list[PeerRow] = Field(description="those that have told something since, or are new")
+    now: PeersPoint | None
+
+
+class JobPeers(BaseModel):
+    """A job's nodes as each other's peers."""
+
+    roster: int | None = Field(description="version of the roster; null: none was signed")
+    peers: list[PeerRow]
+    now: PeersPoint | None
+    history: list[PeersPoint] = Field(description="oldest first; it begins with the coordinator's process")

@@ -1,32 +1,146 @@
-"""What nodes tell of themselves as peers: the last word of each, while this process runs."""
+"""What nodes tell of themselves as peers, while this process runs: the last word of each, and how it came to that."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from coordinator.peer_views import Peering
+from coordinator import agreement
+from coordinator.peer_views import Change, JobPeers, Peering, PeerRow, PeersPoint
+from coordinator.views import iso
+from shoal.core.words import counted
+from shoal.trust.codes import REASONS
+from shoal.trust.papers import Peer
+
+FRESH_S = 15.0
+"""A word is told every 5 s; one that is older than this does not say how things are."""
+
+SAMPLE_S = 5.0
+HISTORY_KEPT = 300
+CHANGES_KEPT = 50
+
+QUIET_S = 60.0
+"""A node's refusals of one code make one note in that time,"""
+LOUD_MAX = 8
+"""and all its refusals together so many."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Told:
-    """A node's word, and when it came: on the monotonic clock and on the wall's."""
+    """A node's word, when it came (on the monotonic clock), and what else is remembered of it."""
 
     word: Peering
     heard: float
-    at: float
+    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
+    noted: dict[str, tuple[float, int]] = field(default_factory=dict)  # by code: when, and how many by then
+
+
+@dataclass
+class JobTold:
+    """All of a job."""
+
+    nodes: dict[str, Told] = field(default_factory=dict)
+    points: deque[PeersPoint] = field(default_factory=lambda: deque(maxlen=HISTORY_KEPT))
+    sampled: float = float("-inf")
 
 
 class Peers:
     """By job and node."""
 
     def __init__(self) -> None:
-        self._told: dict[str, dict[str, Told]] = {}
+        self._jobs: dict[str, JobTold] = {}
 
-    def tell(self, job: str, node: str, word: Peering) -> None:
-        """A node's newest word."""
-        self._told.setdefault(job, {})[node] = Told(word, time.monotonic(), time.time())
+    def tell(self, job: str, node: str, word: Peering) -> list[str]:
+        """Take a node's newest word; returns what people should be told of its refusals."""
+        now, nodes = time.monotonic(), self._jobs.setdefault(job, JobTold()).nodes
+        known = nodes.get(node)
+        told = nodes[node] = Told(word, now, *((known.changes, known.noted) if known is not None else ()))
+        if known is None or known.word.state != word.state:
+            told.changes.append(Change(at=iso(time.time()), state=word.state))
+        if known is not None and known.word.boot != word.boot:
+            told.noted = {code: (at, 0) for code, (at, _) in told.noted.items()}
+        told.noted = {code: one for code, one in told.noted.items() if code in word.refused or now - one[0] < QUIET_S}
+        return _refusals(node, told, now)
 
-    def told(self, job: str) -> dict[str, Told]:
+    def told(self, job: str) -> Mapping[str, Told]:
         """By node."""
-        return self._told.get(job, {})
+        return self._jobs[job].nodes if job in self._jobs else {}
+
+    def sample(self, job: str, roster: Mapping[str, Peer]) -> None:
+        """Keep a point of the history, if one is due and anybody carries on."""
+        found, now = self._jobs.get(job), time.monotonic()
+        if found is None or now - found.sampled < SAMPLE_S:
+            return
+        point = self._point({node: one for node, one in found.nodes.items() if node in roster}, now)
+        if point.peers:
+            found.sampled = now
+            found.points.append(point)
+
+    def _point(self, nodes: Mapping[str, Told], now: float) -> PeersPoint:
+        away = {node: one for node, one in nodes.items() if one.word.state in agreement.WITHOUT_SERVER}
+        fresh = {node: one.word for node, one in away.items() if now - one.heard <= FRESH_S}
+        return PeersPoint(
+            at=iso(time.time()),
+            peers=len(fresh),
+            consensus=agreement.consensus(fresh.values()),
+            residual=agreement.residual(one.word for one in away.values()),  # what the silent hold is not lost
+            coverage=agreement.mean(list(agreement.coverage(fresh).values())),
+        )
+
+    def view(self, job: str, roster: Mapping[str, Peer], version: int | None) -> JobPeers:
+        """What people see."""
+        points = self._jobs[job].points if job in self._jobs else ()
+        return JobPeers(roster=version, peers=self.rows(job, roster), now=self.now(job), history=list(points))
+
+    def now(self, job: str) -> PeersPoint | None:
+        """The last point, if that was lately."""
+        found = self._jobs.get(job)
+        lately = found is not None and time.monotonic() - found.sampled <= FRESH_S
+        return found.points[-1] if found is not None and lately else None
+
+    def rows(self, job: str, roster: Mapping[str, Peer]) -> list[PeerRow]:
+        """Every peer of the roster, by name. Of others, nothing that was told is shown."""
+        told = self.told(job)
+        shares = agreement.coverage(
+            {node: one.word for node, one in told.items() if one.word.state in agreement.WITHOUT_SERVER}
+        )
+        return [_row(peer, told.get(name), roster, shares.get(name)) for name, peer in sorted(roster.items())]
+
+
+def _row(peer: Peer, told: Told | None, roster: Mapping[str, Peer], share: float | None) -> PeerRow:
+    row = PeerRow(name=peer.node, peer_id=peer.peer_id, inbound=peer.inbound)
+    if told is None:
+        return row
+    word = told.word
+    return row.model_copy(
+        update={
+            "state": word.state,
+            "changes": list(told.changes),
+            "told_s": time.monotonic() - told.heard,
+            "boot": word.boot,
+            "term": word.term,
+            "round": word.round,
+            "weight": word.weight,
+            "seen": {name: count for name, count in word.seen.items() if name in roster},
+            "coverage": share,
+            "peers": {name: edge for name, edge in word.peers.items() if name in roster},
+            "refused": word.refused,
+        }
+    )
+
+
+def _refusals(node: str, told: Told, now: float) -> list[str]:
+    """A sentence for each code of which there is more than was noted, unless one was written a moment ago."""
+    lately = sum(now - at < QUIET_S for at, _ in told.noted.values())
+    found = []
+    for code, count in sorted(told.word.refused.items()):
+        at, before = told.noted.get(code, (-QUIET_S, 0))
+        if count <= before or now - at < QUIET_S or lately >= LOUD_MAX:
+            continue
+        told.noted[code] = now, count
+        lately += 1
+        why = f": {REASONS[code].means}" if code in REASONS else ""
+        found.append(f"{node} refused {counted(count - before, 'message')} of other peers ({code}){why}")
+    return found

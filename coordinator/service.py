@@ -266,15 +266,16 @@ class Coordinator:
             try:
                 await self._lose_the_silent()
                 await self._after_versions()
-                await self._renew_papers()
+                await self._look_after_peers()
                 await self.retention.tidy(self.drivers())
                 await teller.tell()
             except Exception as error:
                 log.error("tick failed", error=repr(error), exc_info=error)
 
-    async def _renew_papers(self) -> None:
-        """Sign what has changed of who takes part."""
+    async def _look_after_peers(self) -> None:
+        """Sign what has changed of who takes part, and keep how they do."""
         for driver in self.running():
+            self.peers.sample(driver.name, self.papers.peers(driver.name))
             try:
                 await self.papers.renew(driver, self.database)
             except ShoalError as error:

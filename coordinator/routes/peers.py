@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 
-from coordinator.access import Coord, Node, label
-from coordinator.peer_views import Papers, Peering
+from coordinator.access import Coord, Node, Reader, label
+from coordinator.peer_views import JobPeers, Papers, Peering
 from coordinator.problems import errors
-from shoal.core.errors import Refused
+from shoal.core.errors import Refused, StorageFailed
 
-router = APIRouter(tags=["node"], responses=errors(401, 403, 404, 426))
+router = APIRouter(responses=errors(401, 403, 404))
 
 
-@router.get("/jobs/{job}/papers", response_model=Papers, responses={**errors(409), 304: {"description": "No news"}})
+@router.get(
+    "/jobs/{job}/papers",
+    tags=["node"],
+    response_model=Papers,
+    responses={**errors(409, 426), 304: {"description": "No news"}},
+)
 async def papers(
     job: str,
     request: Request,
@@ -33,7 +39,7 @@ async def papers(
     return Papers(version=version, charter=found.charter_text.decode(), roster=found.roster_text.decode())
 
 
-@router.post("/jobs/{job}/peering", status_code=204, responses=errors(409))
+@router.post("/jobs/{job}/peering", tags=["node"], status_code=204, responses=errors(409, 426))
 async def peering(job: str, body: Peering, request: Request, node: Node, coordinator: Coord) -> None:
     """How the node does as a peer; its sums of bytes are booked. No sign of life, and told again it changes nothing."""
     driver = coordinator.driver(job)
@@ -45,4 +51,16 @@ async def peering(job: str, body: Peering, request: Request, node: Node, coordin
             hint="say hello with a key, poll for the job, and fetch its papers; then tell again",
         )
     coordinator.ledger.book_gossip(job, driver.hub.version, node, body.mark())
-    coordinator.peers.tell(job, node, body)
+    for text in coordinator.peers.tell(job, node, body):
+        with suppress(StorageFailed):  # a note more or less: the next word must not be lost for it
+            await driver.remark("refusal", text, node)
+
+
+@router.get("/jobs/{job}/peers", tags=["jobs"])
+async def peers(job: str, request: Request, _: Reader, coordinator: Coord) -> JobPeers:
+    """A job's nodes as each other's peers: what each has told last, and how near their models are to each other."""
+    label(request, kind="dashboard")
+    coordinator.record(job)
+    held = coordinator.papers.held(job)
+    version = held.roster.version if held is not None else None
+    return coordinator.peers.view(job, coordinator.papers.peers(job), version)

@@ -16,6 +16,7 @@ from shoal.cli.doctor import doctor
 from shoal.cli.export import export
 from shoal.cli.join import join
 from shoal.cli.output import Flags, out
+from shoal.cli.peers import peers
 from shoal.cli.program import Program
 from shoal.cli.run import run
 from shoal.cli.simulate import simulate
@@ -82,6 +83,7 @@ for command, panel in (
     (join, HERE),
     (run, THERE),
     (switch, THERE),
+    (peers, THERE),
     (export, THERE),
     (compare, THERE),
     (simulate, ALONE),

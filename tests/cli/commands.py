@@ -54,6 +54,7 @@ def job_answers(fake: FakeCoordinator, place: Path) -> None:
         "GET /jobs/digits/notes": {"notes": [a_note(1), a_note(2, text="lost [red]node[/]", kind="warning")]},
         "GET /jobs/digits/traffic": {"job": "digits", "rows": [], "total": {"up": 1, "down": 2}},
         **{f"POST /jobs/digits/{verb}": a_job(state="paused") for verb in ("pause", "resume", "stop")},
+        "GET /jobs/digits/peers": {"roster": None, "peers": [], "now": None, "history": []},
         "POST /jobs/digits/switch": a_job(mode="away", mode_since="2026-01-02T03:04:07.000Z"),
     }
 
@@ -137,6 +138,7 @@ COMMANDS = {
     "peer key": Case(("mine",), keys=("public_key", "peer_id")),
     "peer new": Case(("job.toml", "--peer", "a="), 2, "learner.missing", prepare=job_file),
     "peer run": Case(("nowhere",), 2, "peer.folder"),
+    "peers": Case(("digits",), keys=("peers",), prepare=job_answers),
     "run": Case(("job.toml",), keys=("job", "nodes"), prepare=run_answers),
     "simulate": Case(("job.toml",), 2, "learner.missing", prepare=job_file),
     "switch": Case(("digits", "gossip"), keys=("job",), prepare=job_answers),

@@ -20,50 +20,11 @@ from coordinator.papers import Papers
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import Refused
 from shoal.runtime.node_link import Contact, JobLease, NodeLink, SealedPapers
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import Charter, Peer, Roster, config_sha, open_charter, schema_sha, unseal
+from shoal.trust.keys import load_or_make
+from shoal.trust.papers import Peer, Roster, config_sha, open_charter, schema_sha, unseal
+from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, hello, papers, poll, shown, tell, word
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import Stage, by_hand, problem, set_up
-
-GOSSIP = {"allowed": True}
-KEYS = {name: Key.make() for name in ("n0", "n1", "n2", "other")}
-OPEN: dict[str, Any] = {"lease_s": 86_400.0}
-
-
-def shown(name: str, port: int = 9001, key: str = "") -> dict[str, Any]:
-    """What a node shows of itself; without a port nobody can call it."""
-    urls = [f"http://10.0.0.{name[-1]}:{port}"] if port else []
-    return {"pub": KEYS[key or name].pub, "urls": urls, "inbound": bool(urls)}
-
-
-def hello(stage: Stage, name: str, peer: dict[str, Any] | None) -> httpx.Response:
-    return stage.send(name, "POST", "/hello", json={"peer": peer})
-
-
-def poll(stage: Stage, name: str, **params: Any) -> str:
-    """The lease that a poll of that node is answered with."""
-    found = stage.send(name, "GET", "/work", params={"wait_s": 0, **params})
-    assert found.status_code in (200, 204)
-    return found.headers.get("shoal-lease", "")
-
-
-def papers(stage: Stage, name: str = "n0", job: str = "main") -> tuple[Charter, Roster]:
-    """A job's papers, as a node takes them."""
-    found = stage.send(name, "GET", f"/jobs/{job}/papers")
-    assert found.status_code == 200, found.text
-    answer = found.json()
-    charter = open_charter(answer["charter"].encode())
-    roster = unseal(answer["roster"].encode(), Roster, charter)
-    assert roster.version == answer["version"]
-    assert found.headers["etag"] == f'"{roster.version}"'
-    return charter, roster
-
-
-def enter(stage: Stage, *names: str) -> None:
-    """These nodes become peers."""
-    for name in names:
-        assert hello(stage, name, shown(name)).status_code == 200
-        poll(stage, name)
 
 
 @pytest.fixture
@@ -367,17 +328,6 @@ def test_the_client_reads_all_of_it(stage: Stage) -> None:
 
 
 # What nodes tell of themselves
-
-
-def word(boot: int = 1, **changes: Any) -> dict[str, Any]:
-    """What a peer tells, right but for the changes."""
-    edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1}
-    told = {"boot": boot, "state": "away", "term": 2, "round": 17, "weight": 1200.0, "seen": {"n0": 17, "n1": 16}}
-    return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}
-
-
-def tell(stage: Stage, name: str = "n0", **told: Any) -> httpx.Response:
-    return stage.send(name, "POST", "/jobs/main/peering", json=told)
 
 
 def gossip_bytes(running: Any) -> dict[tuple[str, str], int]:

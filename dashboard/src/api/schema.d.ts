@@ -338,6 +338,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/peers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Peers
+         * @description A job's nodes as each other's peers: what each has told last, and how near their models are to each other.
+         */
+        get: operations["peers_api_v1_jobs__job__peers_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/reports": {
         parameters: {
             query?: never;
@@ -595,8 +615,8 @@ export interface paths {
         };
         /**
          * Stream
-         * @description What happens, as it happens: note, version, metrics, job, nodes, traffic. Notes, versions and metrics have ids;
-         *     a stream that is opened with `Last-Event-ID` begins with what was missed.
+         * @description What happens, as it happens: note, version, metrics, job, nodes, traffic, peers. The first three have ids; a
+         *     stream that is opened with `Last-Event-ID` begins with what was missed.
          */
         get: operations["stream_api_v1_stream_get"];
         put?: never;
@@ -762,6 +782,19 @@ export interface components {
             bytes: number;
             /** Digest */
             digest: string;
+        };
+        /**
+         * Change
+         * @description A node's state as a peer has changed.
+         */
+        Change: {
+            /** At */
+            at: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "coordinated" | "suspect" | "away" | "handover";
         };
         /**
          * Contact
@@ -1167,6 +1200,25 @@ export interface components {
             nodes: components["schemas"]["JobNode"][];
         };
         /**
+         * JobPeers
+         * @description A job's nodes as each other's peers.
+         */
+        JobPeers: {
+            /**
+             * History
+             * @description oldest first; it begins with the coordinator's process
+             */
+            history: components["schemas"]["PeersPoint"][];
+            now: components["schemas"]["PeersPoint"] | null;
+            /** Peers */
+            peers: components["schemas"]["PeerRow"][];
+            /**
+             * Roster
+             * @description version of the roster; null: none was signed
+             */
+            roster: number | null;
+        };
+        /**
          * Jobs
          * @description All jobs.
          */
@@ -1423,6 +1475,68 @@ export interface components {
             version: number;
         };
         /**
+         * PeerRow
+         * @description A peer of a job. What it has not told in this coordinator's life is null or empty.
+         */
+        PeerRow: {
+            /** Boot */
+            boot?: number | null;
+            /**
+             * Changes
+             * @description its last changes of state, oldest first
+             * @default []
+             */
+            changes?: components["schemas"]["Change"][];
+            /**
+             * Coverage
+             * @description of all local rounds, the share that its model holds
+             */
+            coverage?: number | null;
+            /** Inbound */
+            inbound: boolean;
+            /** Name */
+            name: string;
+            /** Peer Id */
+            peer_id: string;
+            /**
+             * Peers
+             * @description the others, as it sees them
+             * @default {}
+             */
+            peers?: {
+                [key: string]: components["schemas"]["Edge"];
+            };
+            /**
+             * Refused
+             * @description messages that it has refused, by code
+             * @default {}
+             */
+            refused?: {
+                [key: string]: number;
+            };
+            /** Round */
+            round?: number | null;
+            /**
+             * Seen
+             * @description by peer, the local rounds that its model holds
+             * @default {}
+             */
+            seen?: {
+                [key: string]: number;
+            };
+            /** State */
+            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
+            /** Term */
+            term?: number | null;
+            /**
+             * Told S
+             * @description seconds since its last word
+             */
+            told_s?: number | null;
+            /** Weight */
+            weight?: number | null;
+        };
+        /**
          * Peering
          * @description How a node does as a peer. Sums are of this process, whose start is number `boot`.
          */
@@ -1478,6 +1592,65 @@ export interface components {
             term: number;
             /** Weight */
             weight: number;
+        };
+        /**
+         * PeersEvent
+         * @description Nodes as each other's peers have told how they do, or the roster has changed.
+         */
+        PeersEvent: {
+            data: components["schemas"]["PeersNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "peers";
+        };
+        /**
+         * PeersNews
+         * @description What has changed of a job's peers.
+         */
+        PeersNews: {
+            /** Job */
+            job: string;
+            now: components["schemas"]["PeersPoint"] | null;
+            /**
+             * Peers
+             * @description those that have told something since, or are new
+             */
+            peers: components["schemas"]["PeerRow"][];
+            /**
+             * Roster
+             * @description version of the roster
+             */
+            roster: number;
+        };
+        /**
+         * PeersPoint
+         * @description How the peers did at one moment, over those that carry on and have told so lately; null: it cannot be said.
+         */
+        PeersPoint: {
+            /** At */
+            at: string;
+            /**
+             * Consensus
+             * @description how far models are from their mean, relative to that
+             */
+            consensus: number | null;
+            /**
+             * Coverage
+             * @description of all local rounds, the share that a model holds, in the mean
+             */
+            coverage: number | null;
+            /**
+             * Peers
+             * @description how many carried on
+             */
+            peers: number;
+            /**
+             * Residual
+             * @description what the sum of weighted models has that nobody learned, relative
+             */
+            residual: number | null;
         };
         /**
          * PingEvent
@@ -1579,7 +1752,7 @@ export interface components {
          * StreamEvent
          * @description Any event of the stream. The `id` of one that can be replayed is what `Last-Event-ID` names.
          */
-        StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"];
+        StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"] | components["schemas"]["PeersEvent"];
         /**
          * Switch
          * @description Who is to lead the job, and why.
@@ -2579,6 +2752,37 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    peers_api_v1_jobs__job__peers_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobPeers"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };

@@ -1,0 +1,112 @@
+"""`shoal peers`: a job's nodes as each other's peers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.options import Job, Token, Url
+from shoal.cli.output import out
+from shoal.cli.text import number, percent, safe, seconds, size, state, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shoal.cli.api import Api
+
+
+def peers(
+    job: Job,
+    watch: Annotated[bool, typer.Option("--watch", help="print the table anew as things change, until Ctrl-C")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show how a job's nodes do as each other's peers, while they carry it on without the coordinator.
+
+    Example: shoal peers digits --watch
+    """
+    from shoal.cli.api import connect, segment
+
+    with connect(url, token) as api:
+        path = f"/jobs/{segment(job)}/peers"
+        if watch and not out.flags.json:
+            _watch(api, job, path)
+        found = api.get(path)
+    out.answer({"peers": found}, shown(found))
+
+
+def _watch(api: Api, job: str, path: str) -> None:
+    """The table, anew whenever a peer has told something or the stream was interrupted, until the job has ended."""
+    from shoal.cli.follow import ENDED
+
+    with api.events(job) as events:
+        for event in events:
+            if event is None or event.name not in ("hello", "peers", "job"):
+                continue
+            if event.name != "job":
+                out.notice(shown(api.get(path)))
+            elif event.data["state"] in ENDED:
+                return
+
+
+def shown(found: dict[str, Any]) -> RenderableType:
+    """All of it as people read it."""
+    from rich.console import Group
+
+    if not found["peers"]:
+        return "no peers: allow it in the job file, and let nodes join with [bold]--peer-listen[/]"
+    return Group(peer_table(found["peers"]), _sentence(found["now"]))
+
+
+def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
+    """One line for each peer."""
+    columns = ("peer", "state", "term", "round", "weight", "holds", "sees", "exchanges", "sent", "received", "refused")
+    made = table(*columns, right=columns[2:], prose=["sees", "refused"], spare=("weight", "term", "received"))
+    for row in rows:
+        edges = row["peers"].values()
+        told = row["state"] is not None
+        made.add_row(
+            row["name"] + ("" if row["inbound"] else " [dim](calls only)[/]"),
+            _state(row),
+            number(row["term"]),
+            number(row["round"]),
+            number(row["weight"]),
+            percent(row["coverage"]),
+            _liveness(row["peers"]) if told else "–",
+            str(sum(edge["exchanges"] for edge in edges)) if told else "–",
+            size(sum(edge["sent"] for edge in edges)) if told else "–",
+            size(sum(edge["received"] for edge in edges)) if told else "–",
+            ", ".join(f"{safe(code)} {count}" for code, count in sorted(row["refused"].items())),
+        )
+    return made
+
+
+LATE_S = 15.0
+"""A peer's word is told every 5 s."""
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["state"] is None:
+        return "–"
+    late = row["told_s"] is not None and row["told_s"] > LATE_S
+    return state(row["state"]) + (f" [yellow]({seconds(row['told_s'])} ago)[/]" if late else "")
+
+
+def _liveness(edges: dict[str, dict[str, Any]]) -> str:
+    """How many others live, as it sees them; and those that do not, by name."""
+    ill = [f"{safe(name)} {edge['state']}" for name, edge in sorted(edges.items()) if edge["state"] != "alive"]
+    return ", ".join([f"{len(edges) - len(ill)} alive", *ill])
+
+
+def _sentence(now: dict[str, Any] | None) -> str:
+    if now is None:
+        return "[dim]nobody carries the job on without the coordinator[/]"
+    parts = [f"{now['peers']} carry on"]
+    if now["consensus"] is not None:
+        parts.append(f"models are {percent(now['consensus'])} from their mean")
+    if now["coverage"] is not None:
+        parts.append(f"each holds {percent(now['coverage'])} of all rounds")
+    if now["residual"] is not None:
+        parts.append(f"residual {number(now['residual'], 2)}")
+    return ", ".join(parts)

@@ -1,0 +1,219 @@
+"""What people see of nodes as peers: how each does, how near their models are, and what they have refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator import agreement, peers
+from coordinator.peer_views import PROJECTIONS, Peering
+from shoal.trust.papers import Peer
+from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers, shown, tell, word
+from tests.coordinator.server import Inside, inside, until
+from tests.coordinator.sse import listening
+from tests.coordinator.stage import Stage, problem, set_up
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Inside]:
+    with inside(tmp_path / "data", **OPEN) as running:
+        yield running
+
+
+@pytest.fixture
+def stage(coordinator: Inside) -> Iterator[Stage]:
+    made = set_up(coordinator, gossip=GOSSIP)
+    enter(made, "n0", "n1", "n2")
+    papers(made)
+    yield made
+    made.close()
+
+
+def view(stage: Stage) -> dict[str, Any]:
+    found: dict[str, Any] = stage.running.get("/jobs/main/peers")
+    return found
+
+
+# How near models are
+
+
+def of(model: Any, weight: float, **changes: Any) -> Peering:
+    """The word of a peer with that model; its books agree."""
+    values: dict[str, Any] = {"sketch": [float(part) * weight for part in model], "weight": weight}
+    return Peering.model_validate({**word(), "books": values["sketch"], **values, **changes})
+
+
+def test_consensus_is_the_distance_from_the_weighted_mean() -> None:
+    rng = np.random.default_rng(3)
+    models, weights = rng.normal(size=(3, PROJECTIONS)), np.array([1.0, 4.0, 5.0])
+    mean = weights @ models / 10
+    spread = sum(w * float(((x - mean) ** 2).sum()) for w, x in zip(weights, models, strict=True)) / 10
+    found = agreement.consensus([of(x, float(w)) for w, x in zip(weights, models, strict=True)])
+    assert found == pytest.approx(np.sqrt(spread) / np.linalg.norm(mean))
+    assert agreement.consensus([of(models[0], 1.0), of(models[0], 7.0)]) == pytest.approx(0, abs=1e-12)
+
+
+def test_consensus_is_unknown_where_nothing_can_be_compared() -> None:
+    ones, nothing = np.ones(PROJECTIONS), np.zeros(PROJECTIONS)
+    assert agreement.consensus([of(ones, 1.0)]) is None
+    assert agreement.consensus([of(ones, 1.0), of(ones, 1.0, sketch=[])]) is None
+    assert agreement.consensus([of(ones, 1.0), of(ones, 0.0)]) is None
+    assert agreement.consensus([of(nothing, 1.0), of(nothing, 1.0)]) is None
+
+
+def test_what_exchanges_move_is_no_residual_and_what_they_lose_is() -> None:
+    ones = np.ones(PROJECTIONS)
+    apart = [of(ones, 2.0), of(3 * ones, 2.0)]
+    mixed = [of(2 * ones, 2.0, books=word.books) for word in apart]
+    assert agreement.residual(mixed) == pytest.approx(0, abs=1e-12)
+    lost = [mixed[0], of(1.9 * ones, 2.0, books=apart[1].books)]
+    assert agreement.residual(lost) == pytest.approx(0.2 / 8)
+    assert agreement.residual([]) is None
+    assert agreement.residual([of(ones, 1.0, books=[])]) is None
+
+
+def test_the_greatest_numbers_that_are_taken_can_be_reckoned_with() -> None:
+    huge = [1e100] * PROJECTIONS
+    words = [of([0.0], 1.0, sketch=huge, books=huge), of([0.0], 1.0, sketch=[-1e100] * PROJECTIONS, books=huge)]
+    assert agreement.consensus(words) is None
+    assert agreement.residual(words) == pytest.approx(1.0)
+
+
+def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
+    words = {
+        "a": of([1.0], 1.0, round=10, seen={"b": 5, "gone": 5}, sketch=[], books=[]),
+        "b": of([1.0], 1.0, round=20, seen={"a": 10}, sketch=[], books=[]),
+    }
+    found = agreement.coverage(words)
+    assert found == {"a": pytest.approx(20 / 35), "b": pytest.approx(30 / 35)}
+    assert agreement.coverage({}) == {}
+    assert agreement.coverage({"a": of([1.0], 1.0, round=0, seen={}, sketch=[], books=[])}) == {}
+
+
+# The view
+
+
+def test_what_peers_tell_is_shown(stage: Stage) -> None:
+    assert [row["state"] for row in view(stage)["peers"]] == [None, None, None]
+    told = word(seen={"n0": 17, "n1": 16, "stranger": 9}, round=17)
+    told["peers"]["stranger"] = told["peers"]["n1"]
+    assert tell(stage, **told).status_code == 204
+    found = view(stage)
+    first, second, third = found["peers"]
+    assert found["roster"] == papers(stage)[1].version
+    assert (first["name"], first["peer_id"], first["inbound"]) == ("n0", KEYS["n0"].peer_id, True)
+    assert (first["state"], first["term"], first["round"], first["weight"]) == ("away", 2, 17, 1200.0)
+    assert first["seen"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
+    assert first["peers"] == {"n1": word()["peers"]["n1"]}
+    assert first["refused"] == {"trust.signature": 2}
+    assert first["coverage"] == 1.0
+    assert 0 <= first["told_s"] < 60
+    assert (second["state"], third["state"]) == (None, None)
+
+
+def test_changes_of_state_are_remembered(stage: Stage) -> None:
+    for state in ("coordinated", "suspect", "suspect", "away", "handover", "coordinated"):
+        assert tell(stage, **word(state=state)).status_code == 204
+    changes = view(stage)["peers"][0]["changes"]
+    assert [one["state"] for one in changes] == ["coordinated", "suspect", "away", "handover", "coordinated"]
+    assert [one["at"] for one in changes] == sorted(one["at"] for one in changes)
+
+
+def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SAMPLE_S", 0.0)
+    assert tell(stage, **word(state="coordinated")).status_code == 204
+    assert (view(stage)["now"], view(stage)["history"]) == (None, [])
+    ones, threes = [2.0] * PROJECTIONS, [6.0] * PROJECTIONS
+    for name, sketch in (("n0", ones), ("n1", threes)):
+        said = word(weight=2.0, sketch=sketch, books=sketch, seen={}, round=4)
+        assert tell(stage, name, **said).status_code == 204
+    point = until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2 and now)
+    assert (point["consensus"], point["residual"], point["coverage"]) == (0.5, 0.0, 0.5)
+    until("more points", lambda: len(view(stage)["history"]) > 3)
+    times = [one["at"] for one in view(stage)["history"]]
+    assert times == sorted(times)
+
+
+def test_the_history_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SAMPLE_S", 0.0)
+    here = {"n0": Peer("n0", KEYS["n0"].peer_id, KEYS["n0"].pub, (), False, 0)}
+    kept = peers.Peers()
+    for turn in range(peers.HISTORY_KEPT + 50):
+        kept.tell("main", "n0", Peering.model_validate(word(term=turn)))
+        kept.sample("main", here)
+    kept.sample("main", {})
+    assert len(kept.view("main", here, 1).history) == peers.HISTORY_KEPT == 300
+
+
+def test_the_silent_are_not_compared_but_their_sum_is_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SAMPLE_S", 0.0)
+    ones, threes, twos = ([float(n)] * PROJECTIONS for n in (1, 3, 2))
+    for name, books in (("n0", ones), ("n1", threes)):
+        assert tell(stage, name, **word(weight=1.0, sketch=twos, books=books)).status_code == 204
+    until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2)
+    told = stage.running.coordinator.peers.told("main")
+    told["n1"].heard -= 3600
+    point = until("a point of one", lambda: (now := view(stage)["now"]) and now["peers"] == 1 and now)
+    assert (point["consensus"], point["residual"]) == (None, 0.0)
+    told["n0"].heard -= 3600
+    monkeypatch.setattr(peers, "FRESH_S", -1.0)
+    assert view(stage)["now"] is None, "what was, is not now"
+    assert view(stage)["history"]
+
+
+def test_pages_follow_live(stage: Stage) -> None:
+    with listening(stage.running.url, job="main") as events:
+        next(events)
+        assert tell(stage, **word()).status_code == 204
+        news = next(e.data for e in events if e.name == "peers" and any(row["state"] for row in e.data["peers"]))
+        assert (news["job"], news["roster"]) == ("main", papers(stage)[1].version)
+        (row,) = (row for row in news["peers"] if row["name"] == "n0")
+        assert (row["state"], row["round"]) == ("away", 17)
+        stage.send("n1", "POST", "/hello", json={"peer": shown("n1", port=9009)})
+        newer = next(e.data for e in events if e.name == "peers" and e.data["roster"] > news["roster"])
+        assert newer["roster"] == news["roster"] + 1
+
+
+def test_who_may_look(stage: Stage) -> None:
+    problem(stage.running.request("GET", "/api/v1/jobs/nothing/peers"), 404, "job.unknown")
+    stage.running.begin("plain", nodes=1)
+    assert stage.running.get("/jobs/plain/peers") == {"roster": None, "peers": [], "now": None, "history": []}
+
+
+# What they refuse
+
+
+def refusals(stage: Stage) -> list[str]:
+    return [note["text"] for note in stage.running.notes("main", "refusal")]
+
+
+def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(stage, **word(refused={"trust.replayed": 1, "payload.not-finite": 3}))
+    tell(stage, **word(refused={"trust.replayed": 1, "payload.not-finite": 3}))
+    tell(stage, **word(refused={"trust.replayed": 9, "payload.not-finite": 3}))
+    assert refusals(stage) == [
+        "n0 refused 3 messages of other peers (payload.not-finite)",
+        "n0 refused 1 message of other peers (trust.replayed): a request of that number has been here, or is too late",
+    ]
+    monkeypatch.setattr(peers, "QUIET_S", 0.0)
+    tell(stage, **word(refused={"trust.replayed": 9, "payload.not-finite": 3}))
+    assert refusals(stage)[2:] == [
+        "n0 refused 8 messages of other peers (trust.replayed): a request of that number has been here, or is too late"
+    ]
+    tell(stage, **word(boot=2, refused={"trust.replayed": 2}))
+    assert refusals(stage)[3].startswith("n0 refused 2 messages"), "a new process counts from nothing"
+    assert stage.running.notes("main", "refusal")[0]["node"] == "n0"
+
+
+def test_no_node_can_fill_the_notes(stage: Stage) -> None:
+    for turn in range(4):
+        assert (
+            tell(stage, **word(boot=turn + 1, refused={f"made.up-{turn}-{i}": 1 for i in range(200)})).status_code
+            == 204
+        )
+    assert len(refusals(stage)) == peers.LOUD_MAX
+    assert len(stage.running.coordinator.peers.told("main")["n0"].noted) == peers.LOUD_MAX
