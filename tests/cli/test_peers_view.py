@@ -1,0 +1,69 @@
+"""`shoal peers`: what people read of nodes as each other's peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.cli import api as module
+from shoal.runtime.backoff import Backoff
+from tests.cli.conftest import Shoal
+from tests.cli.fake import FakeCoordinator, a_job
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Don't wait for reconnections."""
+    monkeypatch.setattr(module, "TICK_S", 0.02)
+    monkeypatch.setattr(module, "RECONNECT", Backoff(0.01, 0.02, 2.0))
+
+
+def at(fake: FakeCoordinator) -> dict[str, str]:
+    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+
+
+def a_peer(name: str, **changes: Any) -> dict[str, Any]:
+    """A row of the view."""
+    edge = {"state": "alive", "exchanges": 12, "sent": 2000, "received": 3000, "rtt_ms": 3.1}
+    row = {"name": name, "peer_id": "a" * 20, "inbound": True, "state": "away", "changes": [], "told_s": 1.0, "boot": 1}
+    row |= {"term": 2, "round": 17, "weight": 1200.0, "seen": {}, "coverage": 0.875, "refused": {}}
+    return {**row, "peers": {"other": edge, "third": {**edge, "state": "dead", "exchanges": 3}}, **changes}
+
+
+POINT = {"at": "2026-01-02T03:04:05.000Z", "peers": 2, "consensus": 0.034, "residual": 1.5e-7, "coverage": 0.875}
+SILENT = {"state": None, "told_s": None, "boot": None, "term": None, "round": None, "weight": None, "coverage": None}
+
+
+def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
+    rows = [a_peer("a", refused={"trust.replayed": 2}), a_peer("b", told_s=40.0), a_peer("c", **SILENT, peers={})]
+    fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}}
+    lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
+    first = next(line for line in lines if line.strip().startswith("a "))
+    for part in ("away", "17", "87.5 %", "1 alive, third dead", "15", "4 kB", "trust.replayed 2"):
+        assert part in first, (part, first)
+    assert "away (40 s ago)" in next(line for line in lines if line.strip().startswith("b "))
+    assert "alive" not in next(line for line in lines if line.strip().startswith("c "))
+    said = "2 carry on, models are 3.4 % from their mean, each holds 87.5 % of all rounds, residual 1.5e-07"
+    assert said in lines
+    fake.answers["GET /jobs/digits/peers"] = {"roster": 3, "peers": rows[2:], "now": None, "history": []}
+    assert "nobody carries the job on without the coordinator" in shoal("peers", "digits", env=at(fake)).stdout
+
+
+def test_peers_are_watched_until_the_job_has_ended(shoal: Shoal, fake: FakeCoordinator) -> None:
+    def table(turn: int) -> dict[str, Any]:
+        return {"roster": 3, "peers": [a_peer("a", round=turn)], "now": POINT, "history": [POINT]}
+
+    def script() -> Iterator[tuple[str, Any]]:
+        for turn, (topic, data) in enumerate((("hello", {}), ("peers", {}), ("job", a_job()), ("peers", {}))):
+            fake.answers = {"GET /jobs/digits/peers": table(100 + turn)}
+            yield topic, data
+        yield "job", a_job(state="done")
+
+    fake.answers = {"GET /jobs/digits/peers": table(100)}
+    fake.events = [script()]
+    result = shoal("peers", "digits", "--watch", env=at(fake))
+    assert result.exit_code == 0
+    assert result.stdout.count("carry on") == 4, "for three events, and at the end"
+    assert "103" in result.stdout
