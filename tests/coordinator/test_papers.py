@@ -257,11 +257,12 @@ def test_another_key_of_the_coordinator_makes_another_charter(tmp_path: Path) ->
         headers = {"Authorization": credentials["n0"]}
         with closing(httpx.Client(headers=headers, trust_env=False)) as client:
 
-            def next_one() -> dict[str, Any] | None:
-                found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
-                return found if found["version"] > roster.version else None
+            def lease() -> str:
+                found = client.get(f"{running.url}/api/v1/work", params={"wait_s": 0})
+                return str(found.headers.get("shoal-lease", ""))
 
-            found = until("new papers", next_one)
+            until("word of new papers", lambda: lease().endswith(f".{roster.version + 1}"))
+            found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
         other = open_charter(found["charter"].encode())
         assert other.coordinator_pub != charter.coordinator_pub
         assert unseal(found["roster"].encode(), Roster, other).peers == roster.peers
