@@ -13,8 +13,10 @@ from fastapi import Depends, Request
 
 from coordinator.auth import COOKIE, Principal, Role
 from coordinator.protocol import SCOPE_KEY, Exchange, Label
+from coordinator.relays import MARK
 from coordinator.service import Coordinator
 from shoal.core.errors import NotAllowed, Refused
+from shoal.runtime.relay import digest_of_body
 from shoal.wire import PROTOCOLS
 
 
@@ -104,6 +106,20 @@ async def _node(request: Request) -> str:
     return who.name
 
 
+async def _speaker(request: Request) -> str:
+    """The node whose word a request on a body is: the one that asks, or a peer of the job that it asks for."""
+    return speaker_of(request, await _node(request))
+
+
+def speaker_of(request: Request, carrier: str) -> str:
+    """The same, for the node whose credential came. Raises what `Relays` raises."""
+    if MARK not in request.headers:
+        return carrier
+    relays, parts = coordinator_of(request).relays, request.path_params
+    claim = relays.examine(parts["job"], carrier, request)
+    return relays.admit(claim, digest_of_body(request.method, parts["digest"]))
+
+
 def label(request: Request, job: str = "", version: int = -1, node: str = "", kind: str = "other") -> None:
     """Say what this request's bytes are to be booked under."""
     exchange = request.scope.get(SCOPE_KEY)
@@ -113,6 +129,7 @@ def label(request: Request, job: str = "", version: int = -1, node: str = "", ki
 
 Coord = Annotated[Coordinator, Depends(_coordinator)]
 Node = Annotated[str, Depends(_node)]
+Speaker = Annotated[str, Depends(_speaker)]
 Operator = Annotated[Principal, Depends(_operator)]
 Reader = Annotated[Principal | None, Depends(_reader)]
 ReaderOrNode = Annotated[Principal | None, Depends(_reader_or_node)]

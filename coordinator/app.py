@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, HTMLResponse
 import dashboard
 from coordinator import problems
 from coordinator.access import label
-from coordinator.routes import bodies, health, jobs, nodes, peers, stream, work
+from coordinator.routes import bodies, health, jobs, nodes, peers, relay, stream, work
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
 from shoal import __version__
@@ -56,7 +56,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
     )
     app.state.coordinator = coordinator
     problems.install(app)
-    for module in (work, bodies, peers, jobs, nodes, stream):  # tried in this order: what nodes ask comes first
+    for module in (work, bodies, peers, relay, jobs, nodes, stream):  # tried in this order: what nodes ask comes first
         app.include_router(module.router, prefix="/api/v1")
     app.include_router(health.router)
     _serve_dashboard(app, dashboard.assets())

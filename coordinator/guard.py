@@ -21,7 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _BODIES = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
-_FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures)")
+_FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peering")
 PEERING_BYTES_MAX = 256 * 1024
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"

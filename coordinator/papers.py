@@ -175,6 +175,12 @@ class Papers:
         """The peers of a job by name, as its roster has them."""
         return self._named.get(job, {})
 
+    async def key(self) -> Key:
+        """The coordinator's key, made at the first need. Raises `StorageFailed`."""
+        if self._key is None:
+            self._key = await asyncio.to_thread(load_or_make, self._folder / KEY_FILE)
+        return self._key
+
     async def of(self, driver: Driver, database: Database) -> Sealed:
         """The papers as they are now. Raises `Refused` (`papers.none`, `papers.early`) and `StorageFailed`."""
         if not driver.spec.gossip.allowed:
@@ -206,14 +212,13 @@ class Papers:
 
     async def _renewed(self, driver: Driver, database: Database) -> Sealed:
         held = self._held.get(driver.name)
-        if self._key is None:
-            self._key = await asyncio.to_thread(load_or_make, self._folder / KEY_FILE)
-        charter, members = self._charter(driver, self._key), self._members(driver)
+        key = await self.key()
+        charter, members = self._charter(driver, key), self._members(driver)
         self._vouched.add(driver.name)
         if held is not None and (held.charter, held.roster.peers) == (charter, members):
             return held
         roster = Roster(driver.name, self._versions[driver.name] + 1, members, self._outlaws(held))
-        sealed = await asyncio.to_thread(_sealed, charter, roster, self._key)
+        sealed = await asyncio.to_thread(_sealed, charter, roster, key)
         texts = {"charter": sealed.charter_text.decode(), "roster": sealed.roster_text.decode()}
         await database.write(lambda c: _keep(c, {"job": driver.name, "version": roster.version, **texts}))
         crashpoint("papers.kept")

@@ -45,6 +45,7 @@ _STATUS: dict[str, int] = {
     "auth.refused": 401,
     "token.invalid": 401,
     "auth.forbidden": 403,
+    "relay.sender": 409,
     "job.unknown": 404,
     "node.unknown": 404,
     "model.unknown": 404,
@@ -91,6 +92,8 @@ RETRY_AFTER_S = {503: 2, 507: 10}
 
 def status_of(error: ShoalError) -> int:
     """The HTTP status that says whose fault it is."""
+    if isinstance(error, NotAllowed) and error.code.startswith("trust."):
+        return 409  # the word that was carried is refused, not who carries it: his credential is good
     return _STATUS.get(error.code) or next((status for kind, status in _CLASSES if isinstance(error, kind)), 500)
 
 
@@ -102,6 +105,12 @@ def problem(status: int, detail: str, code: str, hint: str = "", instance: str =
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return Response(body.model_dump_json(), status, headers, MEDIA_TYPE)
+
+
+def of(error: ShoalError, path: str) -> Response:
+    """An error as a response."""
+    hint = error.hint or next(hint for prefix, hint in _HINTS if error.code.startswith(prefix))
+    return problem(status_of(error), error.message, error.code, hint, path)
 
 
 def allowed(request: Request) -> list[str]:
@@ -116,8 +125,7 @@ def install(app: FastAPI) -> None:
 
     async def shoal_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ShoalError)
-        hint = error.hint or next(hint for prefix, hint in _HINTS if error.code.startswith(prefix))
-        return problem(status_of(error), error.message, error.code, hint, request.url.path)
+        return of(error, request.url.path)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -23,6 +23,7 @@ from coordinator.ledger import Ledger
 from coordinator.papers import Contact, Papers
 from coordinator.peers import Peers
 from coordinator.presence import Presence
+from coordinator.relays import Relays
 from coordinator.retention import Retention
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
@@ -60,6 +61,7 @@ class Coordinator:
         self.broadcast = Broadcast()
         self.presence = Presence(settings.lease_s)
         self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
+        self.relays = Relays(self.papers)
         self.peers = Peers()
         self.records: dict[str, Record] = {}
         self._beginning: set[str] = set()

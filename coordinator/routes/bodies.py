@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import select
 
 from coordinator import views
-from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
+from coordinator.access import Coord, Operator, Reader, Speaker, label, principal_of, speaker_of
 from coordinator.driver import Driver
 from coordinator.intake import pieces
 from coordinator.problems import errors
@@ -127,7 +127,7 @@ def _extent(request: Request) -> tuple[int, int]:
 
 @router.put("/jobs/{job}/bodies/{digest}", tags=["node"], responses=UPLOADED | errors(404, 426), openapi_extra=UPLOAD)
 async def upload(
-    job: str, digest: Digest, request: Request, response: Response, node: Node, coordinator: Coord
+    job: str, digest: Digest, request: Request, response: Response, node: Speaker, coordinator: Coord
 ) -> views.Body:
     """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off."""
     driver = coordinator.driver(job)
@@ -157,7 +157,7 @@ async def upload(
 
 
 @router.head("/jobs/{job}/bodies/{digest}", tags=["node"], responses=HERE | errors(409, 426), response_class=Response)
-async def uploaded(job: str, digest: Digest, request: Request, node: Node, coordinator: Coord) -> Response:
+async def uploaded(job: str, digest: Digest, request: Request, node: Speaker, coordinator: Coord) -> Response:
     """Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is."""
     label(request, job, coordinator.driver(job).hub.version, node, "body")
     bodies = coordinator.driver(job).bodies
@@ -174,15 +174,16 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
     driver, bodies = coordinator.record(job).driver, coordinator.bodies_of(job)
     who = principal_of(request)
     if who is not None and who.role == "node":
-        order = await _standing(coordinator.driver(job), who.name)
+        node = speaker_of(request, who.name)
+        order = await _standing(coordinator.driver(job), node)
         named = next((ref for ref in (order.body, order.base) if ref is not None and ref.digest == digest), None)
         if named is None:
             raise Refused(
-                f"the order that stands for {who.name} does not name this body",
+                f"the order that stands for {node} does not name this body",
                 code="order.superseded",
                 hint="poll: an order that named it was superseded by the one that the next answer brings",
             )
-        label(request, job, order.version, who.name, "model")
+        label(request, job, order.version, node, "model")
         return _file(bodies, request, named)
     if who is None and not coordinator.settings.reading_is_open:
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")

@@ -45,6 +45,7 @@ WRITE_S = 60.0
 """Seconds that a piece of 1 MiB may take to be sent."""
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PROBLEM_BYTES_MAX = 64 * 1024
+ANY = -1
 CONNECTIONS_MAX = 32
 CONTINUE_S = 5.0
 """Seconds to wait for a "100 Continue" before a body is sent unasked."""
@@ -182,7 +183,8 @@ class Link:
         own: bool = False,
         accept: int = 0,
     ) -> Iterator[Answer]:
-        """One request; the block reads the answer. A status of 300 and more is raised, except the one that is accepted.
+        """One request; the block reads the answer. A status of 300 and more is raised, except the one that is accepted
+        (or `ANY`).
 
         `own`: only an answer with the protocol's header counts; without it a proxy spoke, or something else.
         """
@@ -206,7 +208,7 @@ class Link:
             try:
                 if own and PROTOCOL_HEADER not in response.headers:
                     raise self.foreign()
-                if response.status_code >= 300 and response.status_code != accept:
+                if response.status_code >= 300 and accept not in (response.status_code, ANY):
                     raise self._problem(response)
                 yield Answer(self, response)
             finally:

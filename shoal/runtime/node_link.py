@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from shoal import wire
+from shoal import peer_wire, wire
 from shoal.core.errors import Cancelled, InvalidPayload, Refused
 from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
-from shoal.runtime.http import Link
+from shoal.runtime.http import ANY, Link
+from shoal.runtime.relay import Carried, Said
 from shoal.trust.papers import Charter, Roster
 
 POLL_GRACE_S = 15.0
@@ -170,6 +171,16 @@ class NodeLink(Link):
     def peering(self, job: str, told: Mapping[str, Any]) -> None:
         """Tell how this node does as a peer. Sums are of this process (`boot`); what is lost, the next one makes up."""
         self.json("POST", f"/api/v1/jobs/{quote(job)}/peering", body=dict(told), own=True)
+
+    def carry(self, carried: Carried) -> Said:
+        """Pass on what another node says, and bring back what it is answered, whatever that is."""
+        request = carried.request
+        headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE}
+        path = f"{request.path}?{request.query}"
+        with self.exchange(
+            request.method, path, headers=headers, content=carried.content, own=True, accept=ANY
+        ) as answer:
+            return Said(answer.status, dict(answer.headers), answer.read(FRAME_BYTES_MAX))
 
     # Bodies
 

@@ -358,6 +358,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/relay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Relay
+         * @description A node's word in the hands of another: a letter that it has signed. So is the answer, by the coordinator.
+         */
+        post: operations["relay_api_v1_jobs__job__relay_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/reports": {
         parameters: {
             query?: never;
@@ -2783,6 +2803,46 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    relay_api_v1_jobs__job__relay_post: {
+        parameters: {
+            query: {
+                /** @description the coordinator's, as the node knows it */
+                term: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-shoal-letter": string;
+            };
+        };
+        responses: {
+            /** @description A frame, signed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-shoal-frame": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };

@@ -1,0 +1,112 @@
+"""What a node says through another, when its own way to the coordinator is broken."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from coordinator import problems
+from coordinator.access import Coord, Node, label
+from coordinator.hearing import Hearing, framed
+from coordinator.problems import errors
+from coordinator.relays import Claim, answer_headers
+from coordinator.service import Coordinator
+from shoal import peer_wire, wire
+from shoal.core.errors import InvalidPayload, NotAllowed, ShoalError
+from shoal.core.message import Fail, Join, Knock, Lease, Leave, Message, Poll, Report, Status
+from shoal.core.peer_message import Relay
+from shoal.trust.envelope import sha256
+
+router = APIRouter(tags=["node"], responses=errors(401, 403, 404, 409, 426))
+
+LETTER = {
+    "requestBody": {
+        "required": True,
+        "content": {peer_wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "/jobs/{job}/relay",
+    response_class=Response,
+    responses={200: {"description": "A frame, signed", "content": {wire.MEDIA_TYPE: {}}}},
+    openapi_extra=LETTER,
+)
+async def relay(
+    job: str,
+    request: Request,
+    carrier: Node,
+    coordinator: Coord,
+    term: Annotated[int, Query(ge=0, lt=2**63, description="the coordinator's, as the node knows it")],
+) -> Response:
+    """A node's word in the hands of another: a letter that it has signed. So is the answer, by the coordinator."""
+    driver = coordinator.driver(job)
+    driver.check_gossip()
+    label(request, job, driver.hub.version, carrier, "relay")
+    claim = coordinator.relays.examine(job, carrier, request)
+    data = await request.body()
+    place = 4 + peer_wire.head_bytes(data)
+    node = coordinator.relays.admit(claim, sha256(data[:place]))
+    try:
+        message, payload = _opened(job, data[4:place]), data[place:]
+        _check_sender(message, node)
+        hearing = Hearing(request, coordinator, job, node)
+        present = framed(job, Lease(driver.term))  # all the answer to what was said to another life of the coordinator
+        answer = await _heard(hearing, message, payload) if term == driver.term else present
+    except ShoalError as error:
+        answer = problems.of(error, request.url.path)
+    label(request, job, driver.hub.version, carrier, "relay")
+    return await _signed(coordinator, claim, answer)
+
+
+def _opened(job: str, head: bytes) -> Message:
+    """What is said. Raises `InvalidPayload`."""
+    letter = peer_wire.decode(head)
+    said = letter.messages[0]
+    if letter.job != job or len(letter.messages) != 1 or not isinstance(said, Relay):
+        raise InvalidPayload(f"a letter of job {job} with one relay is expected here", code="head.type")
+    return said.message
+
+
+def _check_sender(message: Message, node: str) -> None:
+    """Raise `NotAllowed` for a message in the name of another than has signed it."""
+    if getattr(message, "node", node) != node:
+        hint = "sign what you say with your own key"
+        raise NotAllowed(f"{node} speaks for another", code="relay.sender", hint=hint)
+
+
+async def _heard(hearing: Hearing, message: Message, payload: bytes) -> Response:  # noqa: PLR0911 - a line for each
+    if payload and not isinstance(message, Report):
+        raise InvalidPayload("only a report brings a body", code="payload.unwanted")
+    match message:
+        case Report():
+            hearing.coordinator.presence.heard(hearing.node)
+            return await hearing.reported(message, payload)
+        case Poll():
+            return await hearing.poll()
+        case Join():
+            return await hearing.join(message.away)
+        case Knock():
+            return framed(hearing.job, await hearing.knock(message.term))
+        case Fail():
+            hearing.coordinator.presence.heard(hearing.node)
+            return await hearing.failure(message)
+        case Status():
+            hearing.coordinator.presence.heard(hearing.node)
+            await hearing.status(message)
+            return Response()
+        case Leave():
+            await hearing.leave()
+            return Response()
+    raise InvalidPayload(f"a {type(message).__name__.lower()} is not for a node to say", code="head.type")
+
+
+async def _signed(coordinator: Coordinator, claim: Claim, answer: Response) -> Response:
+    """The answer with the coordinator's signature, whatever it says."""
+    held, key = coordinator.papers.held(claim.signed.job), await coordinator.papers.key()
+    assert held is not None
+    digest = sha256(bytes(answer.body))
+    answer.headers.update(answer_headers(claim, held.charter, key, answer.status_code, digest))
+    return answer

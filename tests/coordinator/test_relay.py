@@ -1,0 +1,330 @@
+"""A node that has lost its own way to the coordinator goes on through another, who can neither forge nor change it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from shoal import peer_wire, wire
+from shoal.core.errors import NotAllowed, Refused, ShoalError
+from shoal.core.message import (
+    Ack,
+    Fail,
+    Idle,
+    Join,
+    Knock,
+    Lease,
+    Leave,
+    Message,
+    Order,
+    Pause,
+    Poll,
+    Ref,
+    Report,
+    Status,
+)
+from shoal.core.peer_message import Relay, Relayed
+from shoal.peer_wire import Letter
+from shoal.runtime.node_link import NodeLink
+from shoal.runtime.relay import Carried, Said, opened, seal, seal_body
+from shoal.trust.envelope import Signer, sha256
+from tests.coordinator.node import advance, body, displacement, initial, weight
+from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers
+from tests.coordinator.server import Inside, Server, inside, until
+from tests.coordinator.stage import SIZE, Stage, problem, set_up
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Inside]:
+    with inside(tmp_path / "data", **OPEN) as running:
+        yield running
+
+
+class Lost:
+    """n1, which reaches the coordinator through n0 alone."""
+
+    def __init__(self, stage: Stage) -> None:
+        enter(stage, "n0", "n1")
+        self.stage, (self.charter, self.roster) = stage, papers(stage)
+        self.signer = Signer(KEYS["n1"], self.charter, boot=3)
+        self.term = 1
+
+    def seal(self, message: Message, payload: bytes = b"", **changes: Any) -> Carried:
+        made = seal(self.signer, "n1", changes.pop("term", self.term), message, payload)
+        return replace(made, **changes)
+
+    def carry(self, carried: Carried, by: str = "n0", **changed: str) -> httpx.Response:
+        """What the carrier gets for it."""
+        request = carried.request
+        headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE, **changed}
+        path = f"{request.path.removeprefix('/api/v1')}?{request.query}"
+        return self.stage.send(by, request.method, path, content=carried.content, headers=headers)
+
+    def say(self, message: Message, payload: bytes = b"") -> wire.Frame | None:
+        """Say it through n0, and read the answer as n1 does."""
+        carried = self.seal(message, payload)
+        found = self.carry(carried)
+        return opened(carried, Said(found.status_code, dict(found.headers), found.content), self.signer)
+
+    def asked(self) -> tuple[Order, bytes]:
+        """The order that stands for n1."""
+        frame = self.say(Poll("n1"))
+        assert frame is not None
+        assert isinstance(frame.message, Order)
+        return frame.message, frame.payload
+
+    def report(self, order: Order, size: int = SIZE) -> tuple[Report, bytes]:
+        data = body(displacement("n1", order.version, size))
+        ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
+        return Report("n1", order.id, order.version, weight("n1"), ref), data
+
+
+@pytest.fixture
+def lost(coordinator: Inside) -> Iterator[Lost]:
+    stage = set_up(coordinator, gossip=GOSSIP)
+    yield Lost(stage)
+    stage.close()
+
+
+def test_a_round_with_a_node_that_only_another_hears(lost: Lost) -> None:
+    order, payload = lost.asked()
+    assert (order.node, order.kind, payload) == ("n1", "train", body(initial(SIZE)))
+    assert lost.say(Status("n1", order.id, 1, {"drift": 0.5})) is None
+    assert lost.stage.report(node="n0", weight=weight("n0")).status_code == 200
+    said, data = lost.report(order)
+    for _ in range(2):  # the first answer may be lost
+        frame = lost.say(said, data)
+        assert frame is not None
+        assert frame.message == Ack(order.id, True)
+    running = lost.stage.running
+    until("version 1", lambda: running.get("/jobs/main/versions", after=0)["versions"])
+    found = load(running.request("GET", "/api/v1/jobs/main/models/1").content)["w"]
+    assert np.array_equal(found, advance(initial(SIZE), 0, ("n0", "n1")))
+    assert running.driver("main").hub.mode == "server", "nobody was switched"
+    kinds = {(row["node"], row["kind"]) for row in running.get("/jobs/main/traffic", by=["node", "kind"])["rows"]}
+    assert ("n0", "relay") in kinds, "who carries it has the costs"
+
+
+def test_everything_that_a_node_says_is_answered(lost: Lost) -> None:
+    order, _ = lost.asked()
+    frame = lost.say(Knock("n1", 4))
+    assert frame is not None
+    assert frame.message == Lease(5)
+    lost.term = 5
+    frame = lost.say(Join("n1"))
+    assert frame is not None
+    assert isinstance(frame.message, Order)
+    frame = lost.say(Fail("n1", order.id, "no luck"))
+    assert frame is not None
+    assert isinstance(frame.message, Ack)
+    assert frame.message.order == order.id
+    assert lost.say(Leave("n1")) is None
+    assert not lost.stage.running.driver("main").hub.roster["n1"].here
+    stands = lost.say(Poll("n1"))
+    assert stands is not None
+    assert isinstance(stands.message, Idle | Order)
+    assert lost.stage.running.driver("main").hub.roster["n1"].here
+
+
+def test_what_is_carried_is_a_sign_of_life(lost: Lost) -> None:
+    leases = lost.stage.running.coordinator.presence.leases
+    order, _ = lost.asked()
+    said, data = lost.report(order)
+    status, failure = Status("n1", order.id, 1), Fail("n1", order.id, "no luck")
+    for message, payload in ((Poll("n1"), b""), (Join("n1"), b""), (status, b""), (said, data), (failure, b"")):
+        leases.forget("n1")
+        lost.say(message, payload)
+        assert "n1" in leases._heard, message
+
+
+@pytest.mark.parametrize("size", [66_000])
+def test_long_models_are_carried_as_well(coordinator: Inside, size: int) -> None:
+    stage = set_up(coordinator, size=size, gossip=GOSSIP)
+    lost = Lost(stage)
+    order, payload = lost.asked()
+    assert payload == b""
+    assert order.body is not None
+    got = lost.carry(seal_body(lost.signer, "GET", order.body.digest))
+    assert (got.status_code, sha256(got.content)) == (200, order.body.digest)
+    said, data = lost.report(order, size)
+    assert said.body is not None
+    sent = replace(seal_body(lost.signer, "PUT", said.body.digest), content=data)
+    problem(lost.carry(sent, **{"Shoal-Digest": sha256(b"another")}), 409, "trust.signature")
+    assert lost.carry(sent).status_code == 201
+    problem(lost.carry(sent), 409, "trust.replayed")
+    frame = lost.say(said)
+    assert frame is not None
+    assert frame.message == Ack(order.id, True)
+    stage.close()
+
+
+# What a carrier, or anybody, may try
+
+
+def test_a_carrier_gets_no_order_of_its_own_kind_for_another(lost: Lost) -> None:
+    """An unsigned request for a body is the carrier's own."""
+    order, _ = lost.asked()
+    assert order.body is not None
+    lost.stage.dismiss("n0")
+    problem(lost.stage.send("n0", "GET", f"/jobs/main/bodies/{order.body.digest}"), 409, "order.none")
+    assert lost.carry(seal_body(lost.signer, "GET", order.body.digest)).status_code == 200
+
+
+Try = Callable[[Lost, Carried], httpx.Response]
+TRIES: dict[str, tuple[Try, str]] = {
+    "another version": (
+        lambda lost, c: lost.carry(replace(c, content=c.content.replace(b'"version":0', b'"version":7'))),
+        "trust.digest",
+    ),
+    "no letter": (lambda lost, c: lost.carry(replace(c, content=b"<html>")), "head.length"),
+    "another head": (
+        lambda lost, c: lost.carry(replace(c, content=lost.seal(Leave("n1")).content)),
+        "trust.digest",
+    ),
+    "another digest": (lambda lost, c: lost.carry(c, **{"Shoal-Digest": "ab" * 32}), "trust.signature"),
+    "another number": (lambda lost, c: lost.carry(c, **{"Shoal-Seq": "77"}), "trust.signature"),
+    "another sender": (lambda lost, c: lost.carry(c, **{"Shoal-From": KEYS["n0"].peer_id}), "trust.signature"),
+    "a stranger": (lambda lost, c: lost.carry(c, **{"Shoal-From": KEYS["other"].peer_id}), "trust.stranger"),
+    "for another": (lambda lost, c: lost.carry(c, **{"Shoal-To": KEYS["n0"].peer_id}), "trust.addressee"),
+    "of another job": (lambda lost, c: lost.carry(c, **{"Shoal-Job": "other"}), "trust.job"),
+    "no signature": (lambda lost, c: lost.carry(c, **{"Shoal-Signature": "x"}), "trust.head"),
+    "another term": (
+        lambda lost, c: lost.carry(replace(c, request=replace(c.request, query="term=2"))),
+        "trust.signature",
+    ),
+    "no peer carries it": (lambda lost, c: lost.carry(c, by="n2"), "relay.stranger"),
+}
+
+
+@pytest.mark.parametrize("what", TRIES)
+def test_a_word_cannot_be_changed_on_its_way(lost: Lost, what: str) -> None:
+    order, _ = lost.asked()
+    carried = lost.seal(*lost.report(order))
+    before = lost.stage.picture()
+    attempt, code = TRIES[what]
+    found = attempt(lost, carried)
+    problem(found, 422 if code.startswith("head") else 409, code)
+    assert found.status_code not in (401, 403), "the carrier's credential is good"
+    assert lost.stage.picture() == before
+    assert lost.carry(carried).status_code == 200, "and its number was not used up"
+
+
+def test_a_word_is_taken_once(lost: Lost) -> None:
+    carried = lost.seal(Poll("n1"))
+    assert lost.carry(carried).status_code == 200
+    problem(lost.carry(carried), 409, "trust.replayed")
+    lost.signer = Signer(KEYS["n1"], lost.charter, boot=2)
+    problem(lost.carry(lost.seal(Poll("n1"))), 409, "trust.boot-old")
+
+
+def test_no_node_speaks_for_another(lost: Lost) -> None:
+    before = lost.stage.picture()
+    for message in (Leave("n0"), Poll("n0"), Join("n0", (9, 9))):
+        with pytest.raises(Refused) as error:
+            lost.say(message)
+        assert error.value.code == "relay.sender"
+    assert lost.stage.picture() == before
+
+
+def test_what_only_others_say_is_refused(lost: Lost) -> None:
+    before = lost.stage.picture()
+    order = lost.stage.orders["n1"]
+    for message, code in ((order, "head.type"), (Pause(), "head.type"), (Lease(4), "head.type")):
+        with pytest.raises(ShoalError) as error:
+            lost.say(message)
+        assert error.value.code == code
+    with pytest.raises(ShoalError) as error:
+        lost.say(Poll("n1"), b"xyz")
+    assert error.value.code == "payload.unwanted"
+    for letter in (Letter("main", (Relayed("n1", Poll("n1")),)), Letter("main", (Relay("n1", Poll("n1")),) * 2)):
+        head = peer_wire.encode(letter)
+        request = lost.signer.request(
+            lost.seal(Poll("n1")).request.to, "POST", "/api/v1/jobs/main/relay", "term=1", sha256(head)
+        )
+        problem(lost.carry(Carried(request, head)), 422, "head.type")
+    assert lost.stage.picture() == before
+
+
+def test_a_report_that_must_not_count_is_refused_in_the_coordinators_own_name(lost: Lost) -> None:
+    order, _ = lost.asked()
+    said, _ = lost.report(order)
+    wrong = body(np.full(SIZE, np.nan, np.float32))
+    ref = Ref(hashlib.sha256(wrong).hexdigest(), len(wrong))
+    with pytest.raises(Refused) as error:
+        lost.say(replace(said, body=ref), wrong)
+    assert error.value.code == "payload.not-finite"
+    assert "nan" in error.value.message.lower() or "finite" in error.value.message
+
+
+def test_an_answer_cannot_be_forged(lost: Lost) -> None:
+    carried, other = lost.seal(Poll("n1")), lost.seal(Poll("n1"))
+    found = lost.carry(carried)
+    true = Said(found.status_code, dict(found.headers), found.content)
+    assert opened(carried, true, lost.signer) is not None
+    stop = wire.encode(wire.Frame("main", Idle((9, 9))))
+    with pytest.raises(Refused, match="SHA-256"):
+        opened(carried, replace(true, content=stop), lost.signer)
+    with pytest.raises(NotAllowed):
+        opened(other, true, lost.signer)
+    with pytest.raises(NotAllowed):
+        opened(carried, replace(true, status=409), lost.signer)
+    own = Signer(KEYS["n0"], lost.charter, boot=1).answer(carried.request, 200, sha256(stop))
+    with pytest.raises(NotAllowed):
+        opened(carried, Said(200, own.headers(), stop), lost.signer)
+
+
+def test_a_revoked_node_is_not_heard_through_others(lost: Lost) -> None:
+    carried = lost.seal(Poll("n1"))
+    assert lost.stage.running.request("DELETE", "/api/v1/nodes/n1").status_code == 204
+    papers(lost.stage)
+    problem(lost.carry(carried), 409, "trust.revoked")
+
+
+def test_what_was_said_to_an_earlier_life_is_past(server: Callable[..., Server]) -> None:
+    """The numbers of requests are forgotten with a process; the term makes up for it."""
+    running = server(**OPEN).start()
+    stage = set_up(cast("Inside", running), gossip=GOSSIP)
+    lost = Lost(stage)
+    carried = lost.seal(Join("n1", (1, 4)))
+    running.kill()
+    running.start()
+    papers(stage)
+    found = lost.carry(carried)
+    frame = opened(carried, Said(found.status_code, dict(found.headers), found.content), lost.signer)
+    assert frame is not None
+    assert frame.message == Lease(2)
+    assert running.job("main")["mode"] == "server"
+    lost.term = 2
+    assert lost.asked()[0].node == "n1"
+    stage.close()
+
+
+def test_jobs_that_allow_no_gossip_relay_nothing(coordinator: Inside) -> None:
+    stage = set_up(coordinator, gossip=GOSSIP)
+    lost = Lost(stage)
+    coordinator.begin("plain", nodes=1)
+    carried = lost.seal(Poll("n1"))
+    path = replace(carried.request, path="/api/v1/jobs/plain/relay")
+    problem(lost.carry(replace(carried, request=path)), 409, "gossip.not-allowed")
+    long = replace(carried, content=carried.content + bytes(400_000))
+    problem(lost.carry(long), 413, "body.too-large")
+    stage.close()
+
+
+def test_over_the_clients_link(lost: Lost) -> None:
+    credential = lost.stage.nodes[0].client.headers["Authorization"].split()[1]
+    with NodeLink(lost.stage.running.url, credential=credential) as link:
+        carried = lost.seal(Poll("n1"))
+        frame = opened(carried, link.carry(carried), lost.signer)
+        assert frame is not None
+        assert isinstance(frame.message, Order)
+        again = link.carry(carried)
+        assert (again.status, b"trust.replayed" in again.content) == (409, True)
