@@ -21,8 +21,10 @@ from coordinator.openapi import document
 from coordinator.problems import MEDIA_TYPE
 from coordinator.routes import nodes as routes_nodes
 from coordinator.routes.bodies import SAFETENSORS
-from shoal import wire
+from shoal import peer_wire, wire
 from shoal.core.message import Fail, Message, Report
+from shoal.core.peer_message import Relay
+from shoal.peer_wire import Letter
 from tests.coordinator.server import OPERATOR, inside
 from tests.coordinator.stage import Stage, set_up
 from tests.wire.strategies import MESSAGES, body_of, slots
@@ -56,6 +58,10 @@ def _frame(message: Message, payload: bytes) -> bytes:
 
 FRAMES = st.builds(_frame, MESSAGES[Report] | MESSAGES[Fail], st.just(b"") | st.builds(body_of, slots()))
 schemathesis.openapi.media_type(wire.MEDIA_TYPE, FRAMES | st.binary())
+LETTERS = st.builds(
+    lambda said: peer_wire.encode(Letter("main", (Relay("n0", said),))), MESSAGES[Report] | MESSAGES[Fail]
+)
+schemathesis.openapi.media_type(peer_wire.MEDIA_TYPE, LETTERS | st.binary())
 schemathesis.openapi.media_type(SAFETENSORS, st.builds(body_of, slots()) | st.binary())
 
 
