@@ -68,12 +68,21 @@ class Services:
     """By node: set when something was sent to it, in any job."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where a job begins: at a model that came with it, if one did; and which version that is, of which term."""
+
+    model: Ref | None = None
+    version: int = 0
+    term: int = 0
+
+
 class Driver:
     """The only one that touches a job's hub. Others may read it from the event loop while it rests."""
 
-    def __init__(self, spec: JobSpec, start: Ref | None, bodies: FileBodies, services: Services) -> None:
+    def __init__(self, spec: JobSpec, start: Start, bodies: FileBodies, services: Services) -> None:
         self.spec, self.name, self.bodies, self._services = spec, spec.name, bodies, services
-        self._plan = spec.plan(start)
+        self._plan = spec.plan(start.model, start.version, start.term)
         self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
         self.hub = self._new_hub(None)
         self.uploads = Uploads(bodies, services.settings)

@@ -45,6 +45,9 @@ PASS_MASS_ON = ("push_sum",)
 
 WEIGHT_MAX = 2**53
 
+LEAP = 1000
+"""What a lost coordinator has signed or started since the papers that are left of it: less often than that."""
+
 
 @dataclass(frozen=True)
 class Contact:
@@ -104,20 +107,25 @@ class Papers:
                 self._contacts[row.name] = _contact(row.peer)
         self._revoked = set(connection.execute(select(revoked_keys.c.peer_id)).scalars())
         for row in connection.execute(select(tables.papers)):
-            self._versions[row.job] = row.version
             try:
                 charter = open_charter(row.charter.encode())
                 roster = unseal(row.roster.encode(), Roster, charter)
             except ShoalError as error:
                 log.error("papers cannot be read; they are made anew", job=row.job, why=error.message)
-                continue
-            self._hold(Sealed(charter, roster, row.charter.encode(), row.roster.encode()))
-            self._partners[row.job] = {peer.node for peer in roster.peers}
+            else:
+                self._hold(Sealed(charter, roster, row.charter.encode(), row.roster.encode()))
+                self._partners[row.job] = {peer.node for peer in roster.peers}
+            self._versions[row.job] = row.version
 
     def _hold(self, sealed: Sealed) -> None:
         job = sealed.charter.job
         self._held[job], self._named[job] = sealed, {peer.node: peer for peer in sealed.roster.peers}
         self._versions[job] = sealed.roster.version
+
+    def go_on(self, sealed: Sealed) -> None:
+        """Take up the papers of a job that another coordinator has led. Who shows its key again takes part again."""
+        self._hold(sealed)
+        self._versions[sealed.charter.job] += LEAP
 
     # Who takes part
 
@@ -208,19 +216,21 @@ class Papers:
     def _is_right(self, driver: Driver) -> bool:
         """Whether nothing is to be signed anew. (A charter can only turn out wrong after a start.)"""
         held = self._held.get(driver.name)
-        return held is not None and driver.name in self._vouched and held.roster.peers == self._members(driver)
+        if held is None or driver.name not in self._vouched:
+            return False
+        return held.roster.version == self._versions[driver.name] and held.roster.peers == self._members(driver)
 
     async def _renewed(self, driver: Driver, database: Database) -> Sealed:
         held = self._held.get(driver.name)
         key = await self.key()
         charter, members = self._charter(driver, key), self._members(driver)
         self._vouched.add(driver.name)
-        if held is not None and (held.charter, held.roster.peers) == (charter, members):
+        newest = held is not None and held.roster.version == self._versions[driver.name]
+        if held is not None and newest and (held.charter, held.roster.peers) == (charter, members):
             return held
         roster = Roster(driver.name, self._versions[driver.name] + 1, members, self._outlaws(held))
         sealed = await asyncio.to_thread(_sealed, charter, roster, key)
-        texts = {"charter": sealed.charter_text.decode(), "roster": sealed.roster_text.decode()}
-        await database.write(lambda c: _keep(c, {"job": driver.name, "version": roster.version, **texts}))
+        await database.write(lambda c: keep(c, sealed))
         crashpoint("papers.kept")
         self._hold(sealed)
         log.info("roster", job=driver.name, version=roster.version, peers=len(members), revoked=len(roster.revoked))
@@ -261,7 +271,10 @@ def _sealed(charter: Charter, roster: Roster, key: Key) -> Sealed:
     return Sealed(charter, roster, seal(charter, key, charter), seal(roster, key, charter))
 
 
-def _keep(connection: Connection, row: dict[str, Any]) -> None:
+def keep(connection: Connection, sealed: Sealed, leap: int = 0) -> None:
+    """Write a job's papers down, in place of those before; the next roster's version is above theirs by `leap`."""
+    texts = {"charter": sealed.charter_text.decode(), "roster": sealed.roster_text.decode()}
+    row = {"job": sealed.charter.job, "version": sealed.roster.version + leap, **texts}
     statement = insert(tables.papers)
     changed = {name: statement.excluded[name] for name in ("version", "charter", "roster")}
     connection.execute(statement.on_conflict_do_update(index_elements=["job"], set_=changed), row)

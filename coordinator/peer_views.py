@@ -49,6 +49,25 @@ class Papers(BaseModel):
     roster: str
 
 
+class SignedVersion(BaseModel):
+    """The newest version, as the coordinator vouches for it."""
+
+    version: int
+    manifest: str = Field(description="names the model by its SHA-256; see docs/security.md")
+
+
+class GoesOn(BaseModel):
+    """What nodes have kept of a job: signed with the key of the coordinator that goes on with it."""
+
+    charter: str = Field(max_length=512 * 1024)
+    roster: str
+    manifest: str = Field(max_length=1024 * 1024, description="of the version whose model is `start_model`")
+
+    def texts(self) -> dict[str, bytes]:
+        """As bytes, by name."""
+        return {name: value.encode() for name, value in self.model_dump().items()}
+
+
 class Edge(BaseModel):
     """How one peer sees another, and what they have exchanged since the first one's process began."""
 

@@ -16,10 +16,11 @@ from coordinator import auth, describe, ledger, papers
 from coordinator.auth import Directory
 from coordinator.crash import crashpoint
 from coordinator.database import Database
-from coordinator.driver import Driver, Services
+from coordinator.driver import Driver, Services, Start
 from coordinator.evaluator import Evaluator
 from coordinator.journal import merge_metrics
 from coordinator.ledger import Ledger
+from coordinator.manifests import Given, Manifests
 from coordinator.papers import Contact, Papers
 from coordinator.peers import Peers
 from coordinator.presence import Presence
@@ -62,7 +63,7 @@ class Coordinator:
         self.presence = Presence(settings.lease_s)
         self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
         self.relays = Relays(self.papers)
-        self.peers = Peers()
+        self.peers, self.manifests = Peers(), Manifests()
         self.records: dict[str, Record] = {}
         self._beginning: set[str] = set()
         self.bells: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -99,7 +100,7 @@ class Coordinator:
             self.records[row.name] = Record(JobSpec(name=row.name), row.created_at, None, row.ended_at, summary)
             return
         if row.ended_at is None:
-            await self._drive(record, Ref(**row.start) if row.start else None)
+            await self._drive(record, _start_of(row.start))
         else:
             self.records[row.name] = record
 
@@ -121,7 +122,7 @@ class Coordinator:
         await self.write_counts()
         await self.database.close()
 
-    async def _drive(self, record: Record, start: Ref | None) -> Driver:
+    async def _drive(self, record: Record, start: Start) -> Driver:
         bodies = self.bodies_of(record.spec.name)
         driver = Driver(record.spec, start, bodies, Services(self.database, self.broadcast, self.settings, self.bells))
         record.driver = driver
@@ -173,8 +174,8 @@ class Coordinator:
             )
         return record.driver
 
-    async def create(self, spec: JobSpec, start: Ref | None) -> Record:
-        """Begin a job. Raises `Refused` when its name is taken."""
+    async def create(self, spec: JobSpec, start: Ref | None, given: Given | None = None) -> Record:
+        """Begin a job, or go on with one that another coordinator has led. Raises `Refused` when its name is taken."""
         if spec.name in self.records or spec.name in self._beginning:
             raise Refused(
                 f"a job called {spec.name} exists",
@@ -183,14 +184,14 @@ class Coordinator:
             )
         self._beginning.add(spec.name)
         try:
-            record = await self._begin(spec, start)
+            record = await self._begin(spec, start, given)
         finally:
             self._beginning.discard(spec.name)
         self.ring()
         self.broadcast.tell(Item("job", spec.name, {}))
         return record
 
-    async def _begin(self, spec: JobSpec, start: Ref | None) -> Record:
+    async def _begin(self, spec: JobSpec, start: Ref | None, given: Given | None) -> Record:
         """Check what can be checked, write the job down, and only then let it be seen."""
         if spec.held_out is not None:
             await asyncio.to_thread(self.evaluator.check, spec)
@@ -198,9 +199,16 @@ class Coordinator:
             await asyncio.to_thread(lambda: self.bodies_of(spec.name).put(self.starts.get(start)))
         record = Record(spec, time.time())
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
-        values["start"] = {"digest": start.digest, "nbytes": start.nbytes} if start else None
-        await self.database.write(lambda c: c.execute(insert(jobs).values(values)))
-        await self._drive(record, start)
+        begins = (
+            Start(start, given.manifest.version, given.manifest.term + papers.LEAP)
+            if given is not None
+            else Start(start)
+        )
+        values["start"] = _start_row(begins)
+        await self.database.write(partial(_add_job, values=values, given=given))
+        if given is not None:
+            self.papers.go_on(given.papers)
+        await self._drive(record, begins)
         return record
 
     def ring(self) -> None:
@@ -362,3 +370,24 @@ def _outlaw(connection: Connection, node: str) -> bool:
     """Take a node's credential and its key away, in one transaction; False when there is no such node."""
     papers.outlaw(connection, node)
     return auth.revoke(connection, node)
+
+
+def _add_job(connection: Connection, values: dict[str, Any], given: Given | None) -> None:
+    """A new job; with the papers of its life before, if it had one."""
+    connection.execute(insert(jobs).values(values))
+    if given is not None:
+        papers.keep(connection, given.papers, papers.LEAP)
+
+
+def _start_row(start: Start) -> dict[str, Any] | None:
+    if start.model is None:
+        return None
+    row: dict[str, Any] = {"digest": start.model.digest, "nbytes": start.model.nbytes}
+    return row | ({"version": start.version, "term": start.term} if start.term else {})
+
+
+def _start_of(row: dict[str, Any] | None) -> Start:
+    """Where a job of the database begins. (An earlier release kept only the model.)"""
+    if row is None:
+        return Start()
+    return Start(Ref(row["digest"], row["nbytes"]), row.get("version", 0), row.get("term", 0))

@@ -35,7 +35,7 @@ jobs = Table(
     metadata,
     Column("name", String(63), primary_key=True),
     Column("spec", JSON, nullable=False),
-    Column("start", JSON),  # {"digest", "nbytes"} of a model given with the job
+    Column("start", JSON),  # {"digest", "nbytes"} of a model given with the job; "version", "term" of one restored
     Column("created_at", Float, nullable=False),  # seconds since 1970, UTC, here and everywhere
     Column("ended_at", Float),
     Column("summary", JSON),  # the last view of an ended job

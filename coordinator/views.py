@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from coordinator.peer_views import Contact
+from coordinator.peer_views import Contact, GoesOn
 
 Metric = float | Literal["NaN", "Infinity", "-Infinity"]
 Metrics = dict[str, Metric]
@@ -227,6 +227,9 @@ class NewJob(BaseModel):
 
     spec: Plain = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
     start_model: str | None = None
+    goes_on: GoesOn | None = Field(
+        None, description="go on from what nodes have kept of a job whose coordinator is lost"
+    )
 
 
 class Why(BaseModel):

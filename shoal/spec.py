@@ -156,12 +156,13 @@ class JobSpec(_Table):
     def _all_named(cls, tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [_named(table) for table in tables]
 
-    def plan(self, start: Ref | None = None) -> Plan:
-        """What the hub needs to know."""
+    def plan(self, start: Ref | None = None, first: int = 0, term: int = 0) -> Plan:
+        """What the hub needs to know. `start`: the model of version `first`, from a coordinator of that term."""
         versions = self.rounds or self.build_schedule().versions
         filters = tuple(self.build_filters())
+        gossip = self.gossip
         return Plan(
-            versions, self.seed, self.sums, start, self.patience_s, filters, self.gossip.return_s, self.gossip.gate
+            versions, self.seed, self.sums, start, self.patience_s, filters, gossip.return_s, gossip.gate, first, term
         )
 
     def build_algorithm(self) -> Algorithm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,8 @@ from sqlalchemy import func, select
 from coordinator import describe, views
 from coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
 from coordinator.driver import Driver
+from coordinator.manifests import Given, checked
+from coordinator.peer_views import GoesOn
 from coordinator.problems import errors
 from coordinator.service import Coordinator
 from coordinator.tables import feed, traffic
@@ -19,7 +22,7 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidJob, InvalidPayload, Refused
 from shoal.core.machine import NoteKind
 from shoal.core.message import Pause, Ref, Resume, Stop, Switch
-from shoal.spec import job_schema, parse_job
+from shoal.spec import JobSpec, job_schema, parse_job
 
 router = APIRouter(tags=["jobs"], responses=errors(401, 403, 404))
 
@@ -44,9 +47,19 @@ async def create(body: views.NewJob, response: Response, _: Operator, coordinato
     """Begin a job. Its file is checked first; nothing is kept of one that is wrong."""
     spec = parse_job(body.spec)
     start = _start_model(coordinator, body.start_model) if body.start_model else None
-    await coordinator.create(spec, start)
+    await coordinator.create(spec, start, await _given(coordinator, spec, start, body.goes_on))
     response.headers["location"] = f"/api/v1/jobs/{spec.name}"
     return await _job(coordinator, spec.name)
+
+
+async def _given(coordinator: Coordinator, spec: JobSpec, start: Ref | None, told: GoesOn | None) -> Given | None:
+    """What a job goes on from, if it is to; every signature checked."""
+    if told is None:
+        return None
+    if start is None:
+        raise InvalidJob("goes_on without start_model", hint="upload the manifest's model first, and name it")
+    key, slots = await coordinator.papers.key(), coordinator.starts.get(start)
+    return await asyncio.to_thread(checked, spec, start, slots, told.texts(), key)
 
 
 def _start_model(coordinator: Coordinator, digest: str) -> Ref:

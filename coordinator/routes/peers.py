@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 
 from coordinator.access import Coord, Node, Reader, label
-from coordinator.peer_views import JobPeers, Papers, Peering
+from coordinator.peer_views import JobPeers, Papers, Peering, SignedVersion
 from coordinator.problems import errors
 from shoal.core.errors import Refused, StorageFailed
 
@@ -37,6 +37,30 @@ async def papers(
         return Response(status_code=304, headers={"etag": if_none_match})
     response.headers["etag"] = f'"{version}"'
     return Papers(version=version, charter=found.charter_text.decode(), roster=found.roster_text.decode())
+
+
+@router.get(
+    "/jobs/{job}/manifest",
+    tags=["node"],
+    response_model=SignedVersion,
+    responses={**errors(409, 426), 304: {"description": "No news"}},
+)
+async def manifest(
+    job: str,
+    request: Request,
+    response: Response,
+    node: Node,
+    coordinator: Coord,
+    if_none_match: Annotated[str, Header(description="the version that is held, in quotes")] = "",
+) -> SignedVersion | Response:
+    """The newest version, signed: for nodes to keep, so that the job can outlive the coordinator's disk."""
+    label(request, job, node=node, kind="papers")
+    found = await coordinator.manifests.newest(coordinator.driver(job), coordinator.papers, coordinator.database)
+    version, text = found
+    if if_none_match == f'"{version}"':
+        return Response(status_code=304, headers={"etag": if_none_match})
+    response.headers["etag"] = f'"{version}"'
+    return SignedVersion(version=version, manifest=text.decode())
 
 
 @router.post("/jobs/{job}/peering", tags=["node"], status_code=204, responses=errors(409, 426))

@@ -355,7 +355,7 @@ class Hub(HubActs):
         return closed
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:
-        self.boot, self.issued = self.boot + 1, 0
+        self.boot, self.issued = max(self.boot, self.plan.term) + 1, 0
         return [Note("state", f"coordinator started (boot {self.boot})", self.version)]
 
     # Snapshots

@@ -25,7 +25,8 @@ class HubActs(HubState):
     """Between the state and the events: every method changes the state, and says what follows from it."""
 
     def _begin(self, start: Ref, why: str, now: float) -> list[Effect]:
-        """Version 0: from waiting to running."""
+        """The first version: from waiting to running."""
+        self.version = self.plan.first
         self.slots = self.algorithm.init(tree_slot(self.bodies.get(start), "model"))
         self._withdraw()
         self.phase = "running"
@@ -34,7 +35,7 @@ class HubActs(HubState):
         if self.schedule.anchored:
             self.anchor.rebase(self.bodies, self.slots)
             self.numbers = self.schedule.numbers(self.look(now), None)
-        return [Save(Version(0, model, why, now, now, numbers=self.numbers))]
+        return [Save(Version(self.version, model, why, now, now, numbers=self.numbers))]
 
     def _settle(self, now: float) -> list[Effect]:
         """Let the schedule decide until it waits."""

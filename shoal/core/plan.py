@@ -28,6 +28,10 @@ class Plan:
     """Seconds that peers who are called back have to hand in what they learned, and some of them to measure it."""
     gate: float = 0.0
     """How much accuracy a job may lose on its way back from its peers; beyond, it is paused. 0: it is not measured."""
+    first: int = 0
+    """Which version `start` is: above 0 where a job goes on that another coordinator has led."""
+    term: int = 0
+    """The term of that coordinator: this one's are above."""
 
     def seed_of(self, version: int, node: str = "") -> int:
         """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)"""

@@ -218,6 +218,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/manifest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Manifest
+         * @description The newest version, signed: for nodes to keep, so that the job can outlive the coordinator's disk.
+         */
+        get: operations["manifest_api_v1_jobs__job__manifest_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/models/{number}": {
         parameters: {
             query?: never;
@@ -910,6 +930,21 @@ export interface components {
             token: string;
         };
         /**
+         * GoesOn
+         * @description What nodes have kept of a job: signed with the key of the coordinator that goes on with it.
+         */
+        GoesOn: {
+            /** Charter */
+            charter: string;
+            /**
+             * Manifest
+             * @description of the version whose model is `start_model`
+             */
+            manifest: string;
+            /** Roster */
+            roster: string;
+        };
+        /**
          * Greeting
          * @description The coordinator that has answered. `boot` differs when it was started anew.
          */
@@ -1315,6 +1350,8 @@ export interface components {
          * @description A job file as JSON, and optionally the digest of an initial model that was uploaded before.
          */
         NewJob: {
+            /** @description go on from what nodes have kept of a job whose coordinator is lost */
+            goes_on?: components["schemas"]["GoesOn"] | null;
             /**
              * Spec
              * @example {
@@ -1767,6 +1804,19 @@ export interface components {
         SignIn: {
             /** Token */
             token: string;
+        };
+        /**
+         * SignedVersion
+         * @description The newest version, as the coordinator vouches for it.
+         */
+        SignedVersion: {
+            /**
+             * Manifest
+             * @description names the model by its SHA-256; see docs/security.md
+             */
+            manifest: string;
+            /** Version */
+            version: number;
         };
         /**
          * StreamEvent
@@ -2534,6 +2584,49 @@ export interface operations {
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
             410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    manifest_api_v1_jobs__job__manifest_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the version that is held, in quotes */
+                "if-none-match"?: string;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedVersion"];
+                };
+            };
+            /** @description No news */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

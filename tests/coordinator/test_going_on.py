@@ -1,0 +1,252 @@
+"""A job goes on at a coordinator with an empty disk, from what its nodes have kept and the old one's key has signed."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from coordinator.papers import LEAP
+from shoal.core.message import Order
+from shoal.trust.keys import Key, load_or_make
+from shoal.trust.papers import Charter, Manifest, Roster, open_charter, seal, unseal
+from tests.coordinator.node import advance, body, initial, weight
+from tests.coordinator.peers import GOSSIP, OPEN, enter, poll
+from tests.coordinator.server import Inside, Server, inside, until
+from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
+
+
+@dataclass
+class Kept:
+    """What a node has of a job when its coordinator's disk is lost."""
+
+    spec: dict[str, Any]
+    model: bytes
+    digest: str
+    charter: str
+    roster: str
+    manifest: str
+    key: Path
+
+    @property
+    def opened(self) -> Charter:
+        return open_charter(self.charter.encode())
+
+    def texts(self, **changes: Any) -> dict[str, Any]:
+        return {"charter": self.charter, "roster": self.roster, "manifest": self.manifest, **changes}
+
+
+def manifest_of(stage: Stage, **headers: str) -> httpx.Response:
+    """The newest version, as a node asks for it."""
+
+    def look() -> httpx.Response | None:
+        found = stage.send("n0", "GET", "/jobs/main/manifest", headers=headers)
+        return None if found.status_code == 503 else found
+
+    answer: httpx.Response = until("the manifest", look)
+    return answer
+
+
+def one_round(stage: Stage) -> None:
+    """n0 and n1 report on version 0, and are asked again."""
+    stage.dismiss("n2")
+    for name in ("n0", "n1"):
+        assert stage.report(node=name, values=None, weight=weight(name)).status_code == 200
+
+
+def keep(stage: Stage, tmp_path: Path) -> Kept:
+    """What n0 would hold after version 1."""
+    order, payload = order_of(stage.nodes[0], "main")
+    assert (order.version, order.body is not None) == (1, True)
+    papers = stage.send("n0", "GET", "/jobs/main/papers").json()
+    key = tmp_path / "saved.pem"
+    shutil.copy2(stage.running.folder / "coordinator.pem", key)
+    spec, manifest = stage.running.job("main")["spec"], manifest_of(stage).json()["manifest"]
+    assert order.body is not None
+    return Kept(spec, payload, order.body.digest, papers["charter"], papers["roster"], manifest, key)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    with inside(tmp_path / "lost", **OPEN) as running:
+        stage = set_up(running, gossip=GOSSIP)
+        enter(stage, "n0", "n1")
+        one_round(stage)
+        yield keep(stage, tmp_path)
+        stage.close()
+
+
+@pytest.fixture
+def empty(tmp_path: Path, kept: Kept) -> Iterator[Inside]:
+    """A coordinator with nothing but the key."""
+    (tmp_path / "new").mkdir()
+    shutil.copy2(kept.key, tmp_path / "new" / "coordinator.pem")
+    with inside(tmp_path / "new", **OPEN) as running:
+        yield running
+
+
+def go_on(running: Inside, kept: Kept, **changes: Any) -> httpx.Response:
+    """An operator brings what a node had."""
+    digest = changes.pop("digest", kept.digest)
+    model = changes.pop("model", kept.model)
+    put = running.request("PUT", f"/api/v1/bodies/{digest}", content=model)
+    assert put.status_code in (200, 201), put.text
+    spec = {**kept.spec, **changes.pop("spec", {})}
+    told = {"spec": spec, "start_model": digest, "goes_on": kept.texts(**changes)}
+    return running.request("POST", "/api/v1/jobs", json=told)
+
+
+# Manifests
+
+
+def test_the_newest_version_is_signed(kept: Kept, tmp_path: Path) -> None:
+    found = unseal(kept.manifest.encode(), Manifest, kept.opened)
+    assert (found.job, found.term, found.version, found.model_sha256) == ("main", 1, 1, kept.digest)
+    assert len(found.parents) == 3, "version 0, and what two nodes reported"
+
+
+def test_a_manifest_is_the_same_in_every_life(server: Callable[..., Server]) -> None:
+    running = server(**OPEN).start()
+    stage = set_up(cast("Inside", running), gossip=GOSSIP)
+    enter(stage, "n0")
+    first = manifest_of(stage)
+    assert first.headers["etag"] == '"0"'
+    assert manifest_of(stage, **{"If-None-Match": '"0"'}).status_code == 304
+    running.kill()
+    running.start()
+    assert manifest_of(stage).json() == first.json()
+    one_round(stage)
+    newer = until("version 1", lambda: (found := manifest_of(stage)).headers["etag"] == '"1"' and found)
+    assert newer.json()["version"] == 1
+    charter = open_charter(stage.send("n0", "GET", "/jobs/main/papers").json()["charter"].encode())
+    found = unseal(newer.json()["manifest"].encode(), Manifest, charter)
+    assert (found.term, found.version) == (1, 1), "its orders were given in the first life"
+    stage.close()
+
+
+# Going on
+
+
+def test_a_coordinator_with_an_empty_disk_goes_on(kept: Kept, empty: Inside) -> None:
+    answer = go_on(empty, kept)
+    assert answer.status_code == 201, answer.text
+    job = empty.job("main")
+    assert (job["version"], job["state"], job["model"]["digest"]) == (1, "running", kept.digest)
+    old = unseal(kept.manifest.encode(), Manifest, kept.opened)
+    assert empty.driver("main").hub.boot == old.term + LEAP + 1
+    stage = Stage(empty, "main", [by_hand(empty, name, {"main": SIZE}) for name in ("n0", "n1")])
+    enter(stage, "n0", "n1")
+    for node in stage.nodes:
+        order, payload = order_of(node, "main")
+        assert (order.version, order.id[0], payload) == (1, old.term + LEAP + 1, kept.model)
+        assert node.report("main", order).counted
+    until("version 2", lambda: empty.get("/jobs/main/versions", after=1)["versions"])
+    found = load(empty.request("GET", "/api/v1/jobs/main/models/2").content)["w"]
+    first = advance(initial(SIZE), 0, ("n0", "n1"))
+    assert np.array_equal(found, advance(first, 1, ("n0", "n1")))
+    numbers = [version["number"] for version in empty.get("/jobs/main/versions")["versions"]]
+    assert numbers == [1, 2], "no number is used twice"
+    papers = stage.send("n0", "GET", "/jobs/main/papers").json()
+    roster = unseal(papers["roster"].encode(), Roster, kept.opened)
+    assert papers["charter"] == kept.charter, "peers need no new one"
+    assert roster.version > unseal(kept.roster.encode(), Roster, kept.opened).version + LEAP, "whatever is held of it"
+    assert poll(stage, "n0") == f"main={old.term + LEAP + 1}.{roster.version}"
+    stage.close()
+
+
+def test_what_goes_on_outlives_the_next_death(kept: Kept, server: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "next").mkdir()
+    shutil.copy2(kept.key, tmp_path / "next" / "coordinator.pem")
+    running = server("next", **OPEN).start()
+    assert go_on(cast("Inside", running), kept).status_code == 201
+    running.kill()
+    running.start()
+    job = running.job("main")
+    assert (job["version"], job["model"]["digest"]) == (1, kept.digest)
+    held = unseal(kept.roster.encode(), Roster, kept.opened)
+    until("a new roster", lambda: running.rows("SELECT version FROM papers")[0][0] > held.version + LEAP)
+
+
+def forged(kept: Kept, key: Key | None = None, **changes: Any) -> str:
+    """The manifest with changes: signed by somebody else, or by nobody anew."""
+    true = unseal(kept.manifest.encode(), Manifest, kept.opened)
+    wrong = replace(true, **changes)
+    if key is None:
+        return kept.manifest.replace(f'"version":{true.version}', f'"version":{wrong.version}')
+    charter = replace(kept.opened, coordinator_pub=key.pub)
+    return seal(wrong, key, charter).decode()
+
+
+Change = Callable[[Kept], dict[str, Any]]
+OTHER = body(np.ones(SIZE, np.float32))
+
+
+def _other_model(_: Kept) -> dict[str, Any]:
+    return {"model": OTHER, "digest": hashlib.sha256(OTHER).hexdigest()}
+
+
+def _another_charter(kept: Kept) -> dict[str, Any]:
+    key = Key.make()
+    charter = replace(kept.opened, coordinator_pub=key.pub, operator_pub=key.pub)
+    manifest = unseal(kept.manifest.encode(), Manifest, kept.opened)
+    roster = unseal(kept.roster.encode(), Roster, kept.opened)
+    papers = {"charter": charter, "roster": roster, "manifest": manifest}
+    return {name: seal(paper, key, charter).decode() for name, paper in papers.items()}
+
+
+def _own_charter_with_the_true_key(kept: Kept) -> dict[str, Any]:
+    """Whoever signs a charter that names our key has still none of our signatures under it."""
+    key = Key.make()
+    charter = replace(kept.opened, operator_pub=key.pub)
+    return {"charter": seal(charter, key, charter).decode()}
+
+
+REFUSED: dict[str, tuple[Change, int, str]] = {
+    "a newer version, signed by a node": (
+        lambda kept: {"manifest": forged(kept, Key.make(), version=7)},
+        409,
+        "trust.signature",
+    ),
+    "a newer version, not signed": (lambda kept: {"manifest": forged(kept, version=7)}, 409, "trust.signature"),
+    "another model": (_other_model, 409, "restore.model"),
+    "another coordinator's job": (_another_charter, 409, "restore.key"),
+    "a charter of one's own": (_own_charter_with_the_true_key, 409, "trust.signature"),
+    "another form of the job": (lambda kept: {"spec": {"seed": 99}}, 409, "restore.job"),
+    "no paper": (lambda kept: {"manifest": "{}"}, 409, "trust.paper"),
+    "a roster as a manifest": (lambda kept: {"manifest": kept.roster}, 409, "trust.paper"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_the_jobs_own_is_refused(kept: Kept, empty: Inside, what: str) -> None:
+    change, status, code = REFUSED[what]
+    problem(go_on(empty, kept, **change(kept)), status, code)
+    assert empty.get("/jobs") == {"jobs": []}
+    assert empty.rows("SELECT count(*) FROM papers") == [(0,)]
+    assert go_on(empty, kept).status_code == 201, "and the true one is still taken"
+
+
+def test_a_job_that_is_over_does_not_go_on(kept: Kept, empty: Inside) -> None:
+    charter, key = kept.opened, load_or_make(kept.key)
+    true = unseal(kept.manifest.encode(), Manifest, charter)
+    last = seal(replace(true, version=3), key, charter).decode()
+    problem(go_on(empty, kept, manifest=last), 409, "restore.over")
+    told = {"spec": kept.spec, "goes_on": kept.texts()}
+    problem(empty.request("POST", "/api/v1/jobs", json=told), 422, "job.invalid")
+    assert go_on(empty, kept).status_code == 201
+    problem(go_on(empty, kept), 409, "job.exists")
+
+
+def test_jobs_that_allow_no_gossip_have_no_manifest(empty: Inside) -> None:
+    stage = set_up(empty, "plain")
+    problem(stage.send("n0", "GET", "/jobs/plain/manifest"), 404, "papers.none")
+    assert isinstance(stage.orders["n0"], Order)
+    stage.close()
