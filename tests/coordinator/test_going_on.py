@@ -162,12 +162,13 @@ def test_a_coordinator_with_an_empty_disk_goes_on(kept: Kept, empty: Inside) -> 
     stage.close()
 
 
-def test_what_goes_on_outlives_the_next_death(kept: Kept, server: Callable[..., Server], tmp_path: Path) -> None:
+def test_what_goes_on_outlives_a_death_at_once(kept: Kept, server: Callable[..., Server], tmp_path: Path) -> None:
     (tmp_path / "next").mkdir()
     shutil.copy2(kept.key, tmp_path / "next" / "coordinator.pem")
-    running = server("next", **OPEN).start()
-    assert go_on(cast("Inside", running), kept).status_code == 201
-    running.kill()
+    running = server("next", **OPEN).start(crash="driver.journaled")
+    with pytest.raises(httpx.TransportError):
+        go_on(cast("Inside", running), kept)
+    until("the death", lambda: running.ended() is not None)
     running.start()
     job = running.job("main")
     assert (job["version"], job["model"]["digest"]) == (1, kept.digest)

@@ -8,7 +8,8 @@ export type Delta =
   | { kind: "metrics"; job: string; number: number; metrics: Metrics }
   | { kind: "note"; job: string; note: Note }
   | { kind: "nodes"; job: string; nodes: JobNode[] }
-  | { kind: "traffic"; job: string; up_bytes: number; down_bytes: number };
+  | { kind: "traffic"; job: string; up_bytes: number; down_bytes: number }
+  | ({ kind: "peers" } & EventData<"peers">);
 
 /** The events that change what is known of a job. */
 export type DeltaEvent = Exclude<StreamEvent["event"], "hello" | "ping">;
@@ -22,6 +23,7 @@ const READERS: Readers = {
   note: ({ job, ...note }) => ({ kind: "note", job, note }),
   nodes: ({ job, nodes }, now) => ({ kind: "nodes", job, nodes: nodes.map((node) => reviveNode(node, now)) }),
   traffic: ({ job, up_bytes, down_bytes }) => ({ kind: "traffic", job, up_bytes, down_bytes }),
+  peers: (news) => ({ kind: "peers", ...news }),
 };
 
 export const DELTA_EVENTS = Object.keys(READERS) as DeltaEvent[];
