@@ -3,11 +3,11 @@
     papers and desk      read; another process over the same folder is refused
     the initial model    made by the training process from the job's seed, unless an earlier process has left a model
     listen, pump         requests are answered from here on
-    rounds               local rounds, then some in which models only draw together, then a while for the others
+    rounds               local rounds, then meetings in which models only draw together, until they are one
     leave                nothing new; open exchanges are settled; some peers are told
 
-A peer ends by itself when it has made its rounds and has seen that all others have made theirs, or have left. For those
-that are silent it waits a while.
+A peer ends by itself when all have made their rounds and models are one (`shoal.core.drain`). For those that are silent
+it waits a while.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from shoal.core.membership import Membership
 from shoal.core.message import Metrics, Ref
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
-from shoal.core.rumours import LIVE
 from shoal.core.tree import Tree, norm
 from shoal.mixing.pairwise import Pairwise, PairwiseMixer
 from shoal.runtime.store import CrashPoint, no_crash
@@ -70,7 +69,7 @@ class Settings:
     settle_s: float = 10.0
     """How long open exchanges are waited for when the peer leaves."""
     linger_s: float = 20.0
-    """How long a peer that has made its rounds stays for those that are silent."""
+    """How long a peer that could go stays for those that are silent."""
 
 
 @dataclass
@@ -110,7 +109,6 @@ class Node:
         self.own: Metrics = {}
         self.latest: Metrics = {}
         self.phase = "starting"
-        self._needed_at = time.monotonic()
         self._ended, self._company = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -159,11 +157,12 @@ class Node:
         holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng)
         mixer: PairwiseMixer = Pairwise(patience_s=spec.gossip.patience_s).mixer()
         self.rounds = spec.gossip.rounds or spec.rounds
+        drain = spec.gossip.build_drain(self.rounds, self.settings.linger_s) if self.rounds else None
         if state is None:
-            self.gossip = Gossip(spec.plan(), algorithm, holding, mixer)
+            self.gossip = Gossip(spec.plan(), algorithm, holding, mixer, drain=drain)
         else:
             self._company.set()  # the others may have ended meanwhile
-            self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state)
+            self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state, drain=drain)
         self.standard = Standard(spec.name, payload_layout({"model": holding.model.layout}), desk.bodies)
         self.standard.awaited, self.standard.norm = desk.awaited, norm(holding.model)
         self._check_schema(holding.model)
@@ -190,9 +189,7 @@ class Node:
         pace = Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s)
         membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace, incarnation=self.desk.boot)
         membership.admit(frozenset(peer.node for peer in papers.roster.peers))
-        ports = Ports(
-            self.desk, self.send, self._perform, time.monotonic, self, self.rounds, self.rounds + spec.gossip.drain
-        )
+        ports = Ports(self.desk, self.send, self._perform, time.monotonic, self)
         self.pump = Pump(self.gossip, membership, ports)
         office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
         self.links: dict[str, PeerLink] = {}
@@ -210,8 +207,8 @@ class Node:
 
     @property
     def finished(self) -> bool:
-        """Whether it has made its rounds, and those of drawing near. It goes on with these while others need it."""
-        return 0 < self.rounds <= self.gossip.me.round - self.papers.spec.gossip.drain
+        """Whether it has made its local rounds. It goes on mixing until models are one, see `shoal.core.drain`."""
+        return self.gossip.finished
 
     async def run(self) -> None:
         """Pump until `stop`, or until all is done. Raises `ShoalError` when going on is senseless."""
@@ -238,8 +235,8 @@ class Node:
         await self.pump.leave()
         self.pump.stop()
         await in_thread(self._keep)
-        rounds = min(self.gossip.me.round, self.rounds) if self.rounds else self.gossip.me.round
-        seen = dict(self.gossip.me.seen)
+        seen = {node: min(count, self.rounds or count) for node, count in self.gossip.me.seen.items()}
+        rounds = self.gossip.me.round
         return Summary(self.me, rounds, finished, settled, self.own, drawn, seen, self.ledger.totals())
 
     async def _perform(self, work: Work) -> Result:
@@ -258,33 +255,15 @@ class Node:
             await asyncio.sleep(TICK_S)
             if 1 + len(self.pump.membership.live()) >= self.papers.spec.gossip.min_peers:
                 self._company.set()
-            if self.rounds and self.gossip.me.round >= self.rounds and not self.own:
+            if self.finished and not self.own:
                 self.phase = "drawing near"
                 self.own = await self._measured()
-            if self._is_over():
+            if self.gossip.drained and self.own:
                 self.phase = "done"
                 self._ended.set()
             if time.monotonic() - kept >= HOUSEKEEPING_S:
                 await in_thread(self._keep)
                 kept = time.monotonic()
-
-    def _is_over(self) -> bool:
-        """Whether nobody needs this peer any more: those that live are waited for, those that may come back a while."""
-        now, membership = time.monotonic(), self.pump.membership
-        if not self.finished or not self.own:
-            self._needed_at = now
-            return False
-        seen, whole = self.gossip.me.seen, self.rounds + self.papers.spec.gossip.drain
-        late = [
-            held
-            for held in membership.beliefs()
-            if held.state != "left" and seen.get(held.node, 0) < whole and held.node in self.links
-        ]
-        if not late and not self.gossip.mixer.busy:
-            return True
-        if any(held.state in LIVE for held in late):
-            self._needed_at = now
-        return now - self._needed_at > self.settings.linger_s
 
     def _keep(self) -> None:
         self.ledger.keep()

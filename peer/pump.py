@@ -38,11 +38,6 @@ from shoal.runtime.threads import in_thread
 
 SWEEP_EVENTS = 16
 """How often bodies are removed that nobody names."""
-REST_S = 0.1
-"""A round in which nobody learns takes so long, and up to `REST_S_MAX` more until its exchange is over."""
-REST_S_MAX = 3.0
-IDLE_S = 0.5
-"""As long as `REST_S` when models should have drawn together, and this peer stays for the others alone."""
 
 Send = Callable[[str, Sequence[Told]], Coroutine[Any, Any, None]]
 """`(to, what)`: a letter; it raises nothing."""
@@ -63,18 +58,13 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Ports:
-    """What a pump leans on. `clock`: seconds, never jumping. `rounds`: how many are for learning; 0: all.
-
-    In those that follow nobody learns: models draw together, with less haste from round `whole` on.
-    """
+    """What a pump leans on. `clock`: seconds, never jumping."""
 
     desk: Desk
     send: Send
     perform: Perform
     clock: Callable[[], float]
     watch: Watch
-    rounds: int = 0
-    whole: int = 0
 
 
 @dataclass
@@ -103,7 +93,7 @@ class Pump:
         self._queue: asyncio.Queue[_Asked | None] = asyncio.Queue()
         self._alarm: asyncio.TimerHandle | None = None
         self._gossip_at = inf
-        self._live: frozenset[str] = frozenset()
+        self._there = Live(frozenset())
         self._fed = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -165,10 +155,10 @@ class Pump:
         for effect in effects:
             if isinstance(effect, Note):
                 self.ports.watch.noted(effect)
-        live = self.membership.live()
-        if live != self._live:
-            self._live = live
-            self._ask(Live(live), "")
+        there = Live(self.membership.live(), self.membership.away())
+        if there != self._there:
+            self._there = there
+            self._ask(there, "")
         self._set_alarm()
         return answer
 
@@ -236,33 +226,19 @@ class Pump:
             case Wake():
                 self._gossip_at = effect.at
             case Learned():
-                if not self._rests(effect.round):
-                    self.ports.watch.learned(effect)
+                self.ports.watch.learned(effect)
             case Note():
                 self.ports.watch.noted(effect)
 
-    def _rests(self, number: int) -> bool:
-        """Whether the round of that number is one in which nobody learns, and models only draw together."""
-        return 0 < self.ports.rounds < number
-
     async def _work(self, work: Work) -> None:
         try:
-            if self._rests(work.order.version + 1):
-                await self._rest(REST_S if work.order.version < self.ports.whole else IDLE_S)
-                done = Done(work.order.id, Result(self.gossip.me.weight))
-            else:
-                done = Done(work.order.id, await self.ports.perform(work))
+            done = Done(work.order.id, await self.ports.perform(work))
         except Cancelled:
             return
         except ShoalError as error:
             self.log.warning("the round failed", code=error.code, why=error.message, hint=error.hint)
             done = Done(work.order.id, None, error.message)
         self._ask(done, "")
-
-    async def _rest(self, seconds: float) -> None:
-        """Give the exchange of this round the time to end."""
-        await asyncio.sleep(seconds)
-        await self._settle(REST_S_MAX)
 
     async def _settle(self, patience_s: float) -> bool:
         """Wait until nothing is open with other peers, for so long at most; whether nothing is."""

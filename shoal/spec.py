@@ -35,6 +35,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from shoal.core.algorithm import Algorithm
+from shoal.core.drain import Drain
 from shoal.core.errors import InvalidJob
 from shoal.core.failover import Failover
 from shoal.core.filter import Filter
@@ -45,6 +46,9 @@ from shoal.core.schedule import Schedule
 from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules, suggestion
 
 T = TypeVar("T")
+
+SILENCE_PATIENCES = 6
+"""So many times as long as for a silent partner peers wait, at the end, for anything new at all."""
 
 
 class _Table(BaseModel):
@@ -95,8 +99,17 @@ class Gossip(_Table):
     rounds: int = Field(
         0, ge=0, le=1_000_000, description="local rounds of each peer; 0: as many as the job's `rounds`"
     )
+    near: float = Field(
+        Drain.near,
+        gt=0,
+        lt=1,
+        description="models that differ by less, relative to their length, count as one at the end",
+    )
     drain: int = Field(
-        12, ge=0, le=1000, description="more rounds at the end in which nobody learns and models draw together"
+        Drain.most,
+        ge=0,
+        le=100_000,
+        description="meetings at the end, of models that differ more, after which it ends anyway",
     )
     min_peers: int = Field(
         2, ge=1, le=4096, description="local rounds begin when so many peers are there, oneself included"
@@ -112,6 +125,10 @@ class Gossip(_Table):
     def failover(self) -> Failover:
         """When a node goes away by itself. Raises `InvalidJob`."""
         return Failover(self.ttl_s, self.grace_s, self.votes, self.dwell_s, self.settle_s)
+
+    def build_drain(self, rounds: int, linger_s: float) -> Drain:
+        """When peers that have made so many local rounds may part. Raises `InvalidJob`."""
+        return Drain(rounds, self.drain, self.near, linger_s=linger_s, silence_s=SILENCE_PATIENCES * self.patience_s)
 
     def build_mixing(self) -> Mixing:
         """The way of mixing, configured. Raises `InvalidJob`."""

@@ -23,6 +23,7 @@ from random import Random
 from typing import Any, ClassVar, Protocol
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
+from shoal.core.drain import Drain, Draining
 from shoal.core.errors import InvalidPayload
 from shoal.core.filter import unpack
 from shoal.core.machine import Amend, Done, Effect, Note, Result, Save, Standing, Timer, Wake, Work
@@ -38,9 +39,10 @@ RETRY_S = (1.0, 60.0)
 
 @dataclass(frozen=True)
 class Live:
-    """Who else is believed to be there, and can be called."""
+    """Who else is believed to be there. `away`: who is not, has not said goodbye, and may come back."""
 
     nodes: frozenset[str]
+    away: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,11 @@ class Holding:
     round: int = 0
     seen: Seen = field(default_factory=dict)
     live: frozenset[str] = frozenset()
+    away: frozenset[str] = frozenset()
+    resting: bool = False
+    """Whether all local rounds have been made: models only draw together from here on."""
+    meetings: list[tuple[str, float]] = field(default_factory=list)
+    """While resting: whose model was how far from this one, relative to its length, since somebody last looked."""
 
     @property
     def model(self) -> Tree:
@@ -88,6 +95,11 @@ class Holding:
     def learn_of(self, seen: Seen) -> None:
         """The model now holds what that one held."""
         self.seen = {node: max(self.seen.get(node, 0), seen.get(node, 0)) for node in sorted({*self.seen, *seen})}
+
+    def met(self, partner: str, distance: float) -> None:
+        """That peer's model was so far from this one, or would have moved it so far."""
+        if self.resting:
+            self.meetings.append((partner, distance / (norm(self.model) or 1.0)))
 
     def shown(self) -> Ref:
         """The model as a body for others."""
@@ -103,6 +115,9 @@ class Mixer(Protocol):
 
     alarm: float
     """When it wants to be called next."""
+
+    in_step: ClassVar[bool]
+    """Whether others wait for this peer's turns."""
 
     @property
     def waiting(self) -> bool:
@@ -157,10 +172,17 @@ class Mixing(ABC):
 
 
 class Gossip:
-    """One peer's part in one job. `rounds` 0: as many local rounds as come."""
+    """One peer's part in one job, until `drained`, if there is a `drain`; else as many local rounds as come."""
 
-    def __init__(self, plan: Plan, algorithm: Algorithm, me: Holding, mixer: Mixer, *, rounds: int = 0) -> None:
-        self.plan, self.algorithm, self.me, self.mixer, self.rounds = plan, algorithm, me, mixer, rounds
+    def __init__(
+        self, plan: Plan, algorithm: Algorithm, me: Holding, mixer: Mixer, *, drain: Drain | None = None
+    ) -> None:
+        self.plan, self.algorithm, self.me, self.mixer = plan, algorithm, me, mixer
+        self.rounds = drain.rounds if drain is not None else 0
+        self.drained = False
+        """Whether all have learned all, and models have drawn near: this peer may go."""
+        self._draining = Draining(drain, in_step=mixer.in_step) if drain is not None else None
+        self._turned_at, self._turn_at = -inf, inf
         self.memory: Ref | None = None
         self.order: Order | None = None
         self.halted = ""
@@ -173,10 +195,17 @@ class Gossip:
 
     @classmethod
     def restore(
-        cls, plan: Plan, algorithm: Algorithm, me: Holding, mixer: Mixer, state: dict[str, Any], *, rounds: int = 0
+        cls,
+        plan: Plan,
+        algorithm: Algorithm,
+        me: Holding,
+        mixer: Mixer,
+        state: dict[str, Any],
+        *,
+        drain: Drain | None = None,
     ) -> Gossip:
         """A new process over what an earlier one has saved; `me` carries the new boot."""
-        gossip = cls(plan, algorithm, me, mixer, rounds=rounds)
+        gossip = cls(plan, algorithm, me, mixer, drain=drain)
         ref = Ref(*state["slots"])
         me.slots, me.weight, me.round, me.seen = me.bodies.get(ref), state["weight"], state["round"], state["seen"]
         gossip._kept = me.slots, ref
@@ -214,7 +243,7 @@ class Gossip:
 
     def start(self, now: float) -> list[PeerEffect]:
         """Begin."""
-        return self._wrapped([*self.mixer.ring(self.me, now), *self._go_on()])
+        return self._wrapped([*self.mixer.ring(self.me, now), *self._go_on(), *self._rest(now)])
 
     def resume(self) -> list[PeerEffect]:
         """Go on after a `Halt`."""
@@ -230,7 +259,7 @@ class Gossip:
     @property
     def alarm(self) -> float:
         """When it wants a `Timer`."""
-        return min(self.mixer.alarm, self._retry_at)
+        return min(self.mixer.alarm, self._retry_at, self._turn_at)
 
     def on(self, event: PeerEvent, now: float) -> list[PeerEffect]:
         """Take one event and say what follows from it."""
@@ -244,13 +273,14 @@ class Gossip:
                 effects += self._worked(event, now)
             case Live():
                 self.me.live = event.nodes - {self.me.node}
+                self.me.away = event.away - {self.me.node}
                 effects += self.mixer.ring(self.me, now)
             case Halt():
                 self.halted = event.why
                 self.mixer.halt()
             case _:
                 effects += self._heard(event, now)
-        return self._wrapped([*effects, *self._go_on()])
+        return self._wrapped([*effects, *self._go_on(), *self._rest(now)])
 
     def _heard(self, message: MixingMessage, now: float) -> Sequence[Effect]:
         try:
@@ -306,6 +336,27 @@ class Gossip:
         self._adopted = False
         self.memory = result.memory or self.memory
         return result
+
+    # When all is learned
+
+    def _rest(self, now: float) -> Sequence[Effect]:
+        """Take a turn at mixing, if one is due and the last one's has come to its end."""
+        draining, me = self._draining, self.me
+        self._turn_at = inf
+        if draining is None or not self.finished or self.halted:
+            return []
+        if not me.resting:
+            me.resting, self._turned_at = True, now
+        self.drained = draining.over(me, now)
+        if self.mixer.waiting:
+            return []
+        self._turn_at = self._turned_at + draining.pause_s()
+        if now < self._turn_at:
+            return []
+        self._turned_at = now
+        self._turn_at = now + draining.policy.rest_s
+        draining.turned()
+        return self.mixer.turn(me, now)
 
     # Around every event
 

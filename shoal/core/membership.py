@@ -87,6 +87,10 @@ class Membership:
         """The peers that nobody has given up, suspects among them, without this one."""
         return frozenset(self._beliefs.live)
 
+    def away(self) -> frozenset[str]:
+        """The peers that were given up, or never heard of, and have not said goodbye."""
+        return frozenset(held.node for held in self._beliefs if held.state == "dead")
+
     def state_of(self, node: str) -> Liveness:
         """What is believed of an admitted peer. KeyError for anybody else."""
         return "alive" if node == self.node else self._beliefs[node].state

@@ -35,7 +35,7 @@ from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref
 from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Part, Seen, Taken
 from shoal.core.repeat import Repeats
-from shoal.core.tree import Layout, Segment, Tree, combine, norm, same_layout
+from shoal.core.tree import Layout, Segment, Tree, combine, norm, same_layout, sub
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,8 @@ class Sent:
 
 class AllReduceMixer:
     """What survives the process: the number of the last round, and of the last that was not given up."""
+
+    in_step: ClassVar[bool] = True
 
     def __init__(self, policy: AllReduce) -> None:
         self.policy = policy
@@ -330,7 +332,10 @@ class AllReduceMixer:
 
     def _finish(self, one: Round, me: Holding) -> None:
         """Everything is there: apply it."""
-        me.model = joined(me.model.layout, [one.pieces[piece] for piece in range(one.count)])
+        before, me.model = me.model, joined(me.model.layout, [one.pieces[piece] for piece in range(one.count)])
+        moved = norm(sub(me.model, before))
+        for node in one.members:
+            me.met(node, moved)
         me.learn_of(one.seen)
         self.open, self.done = None, self.round
 

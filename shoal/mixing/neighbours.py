@@ -32,7 +32,7 @@ from shoal.core.peer_message import MixingMessage, Offer, Taken
 from shoal.core.repeat import Repeats
 from shoal.core.sums import TreeSum
 from shoal.core.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
-from shoal.core.tree import Tree, norm, same_layout
+from shoal.core.tree import Tree, norm, same_layout, sub
 
 GraphName = Literal["ring", "torus", "regular", "exponential", "complete"]
 
@@ -104,6 +104,8 @@ class Round:
 
 class NeighboursMixer:
     """What survives the process: the number of the round, and the offer that somebody may have missed."""
+
+    in_step: ClassVar[bool] = True
 
     def __init__(self, policy: Neighbours) -> None:
         self.policy = policy
@@ -188,6 +190,7 @@ class NeighboursMixer:
         for node, offer in sorted(round_.heard.items()):
             theirs = me.opened(offer.body)
             mean.add(theirs, share[node], norm(theirs))
+            me.met(node, norm(sub(theirs, me.model)))
             me.learn_of(offer.seen)
         me.model = mean.mean_onto()
         return []

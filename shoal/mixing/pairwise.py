@@ -115,6 +115,17 @@ class Answer:
     seen: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Step:
+    """From `mine`, of this weight, towards `theirs`, which is `way` off: so great a share of the way."""
+
+    mine: Tree
+    theirs: Tree
+    weight: float
+    share: float
+    way: float
+
+
 @dataclass
 class Meeting:
     """The one exchange in flight. `begun`: when; None: the other side began it."""
@@ -129,6 +140,7 @@ class Meeting:
 class PairwiseMixer:
     """What is kept (`doubts`, `answers`, `over`) survives the process; the rest is begun anew."""
 
+    in_step: ClassVar[bool] = False
     policy: Pairwise
     doubts: dict[ExchangeId, Doubt] = field(default_factory=dict)
     answers: dict[ExchangeId, Answer] = field(default_factory=dict)
@@ -170,7 +182,8 @@ class PairwiseMixer:
         """Look for a partner, if the model has moved enough and the budget allows."""
         policy = self.policy
         self._tokens = min(policy.burst, self._tokens + policy.models_per_round)
-        if self._reference is not None and norm(sub(me.model, self._reference)) ** 2 <= policy.delta:
+        rests = self._reference is not None and norm(sub(me.model, self._reference)) ** 2 <= policy.delta
+        if rests and not me.resting:
             return []
         self._attempts, self._next_try = policy.attempts, now
         return self.ring(me, now)
@@ -310,7 +323,7 @@ class PairwiseMixer:
         self.over[xid[0]] = xid[1:]
         self._ask_again[xid] = now + self.policy.patience_s, 2 * self.policy.patience_s
         self._tokens -= 1
-        self._take(me, me.model, theirs, share * message.weight / (me.weight + message.weight), share * way)
+        self._take(me, message, Step(me.model, theirs, me.weight, share, way))
         me.learn_of(message.seen)
         self.meeting = None
         return [Tell(message.node, self._swapped(xid, me))]
@@ -369,8 +382,7 @@ class PairwiseMixer:
         mine, theirs = me.opened(doubt.shown), me.opened(message.body)
         way = norm(sub(theirs, mine))
         if self._acceptable(message, doubt, way):
-            share = message.share * message.weight / (doubt.weight + message.weight)
-            self._take(me, mine, theirs, share, message.share * way)
+            self._take(me, message, Step(mine, theirs, doubt.weight, message.share, way))
             me.learn_of(message.seen)
             note: list[Effect] = []
         else:
@@ -400,9 +412,12 @@ class PairwiseMixer:
             return float(2.0**1000)
         return CAP_FACTOR * median(self._lengths) or float(2.0**1000)
 
-    def _take(self, me: Holding, mine: Tree, theirs: Tree, share: float, length: float) -> None:
-        me.model = towards(me.model, mine, theirs, share)
-        self._lengths = [*self._lengths, length][-REMEMBERED:]
+    def _take(self, me: Holding, message: Swap | Swapped, step: Step) -> None:
+        part = message.weight / (step.weight + message.weight)
+        me.model = towards(me.model, step.mine, step.theirs, part * step.share)
+        me.met(message.node, part * step.way if step.share == 1.0 else step.way)
+        if not me.resting:  # the short steps among models that are near say nothing of one that is late
+            self._lengths = [*self._lengths, step.share * step.way][-REMEMBERED:]
         if self.policy.delta:
             self._reference = me.model
 

@@ -31,10 +31,13 @@ from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref, ref_state
 from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Push, Taken
 from shoal.core.repeat import Repeats
-from shoal.core.tree import Tree, norm, same_layout, towards
+from shoal.core.tree import Tree, norm, same_layout, sub, towards
 
 PENDING_MAX = 16
 """Pushes that have not been answered. With so many, nothing more is pushed."""
+
+FLOOR_AT_REST = 1 / 64
+"""Instead of `floor`, when nothing more is learned that could count for less."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Last:
 class PushSumMixer:
     """What is kept (`mass`, `pending`, `last`) survives the process."""
 
+    in_step: ClassVar[bool] = False
     policy: PushSum
     mass: float = 0.0
     """0 until the beginning, when it is the peer's weight."""
@@ -128,7 +132,8 @@ class PushSumMixer:
     def _push(self, me: Holding, now: float) -> list[Effect]:
         """To one of those that are there, and have answered our last push."""
         free = sorted(me.live - {one.partner for one in self.pending.values()})
-        if self._closed or not free or len(self.pending) >= PENDING_MAX or self.mass < self.policy.floor * me.weight:
+        floor = min(self.policy.floor, FLOOR_AT_REST) if me.resting else self.policy.floor
+        if self._closed or not free or len(self.pending) >= PENDING_MAX or self.mass < floor * me.weight:
             return []
         self._count += 1
         xid = (me.node, me.boot, self._count)
@@ -177,7 +182,9 @@ class PushSumMixer:
                 self.refused += 1
                 effects = [Note("refusal", f"its share was not mixed: {why}", me.round, push.node)]
             else:
-                self._add(push.mass, me.opened(push.body), me)
+                theirs = me.opened(push.body)
+                me.met(push.node, norm(sub(theirs, me.model)))
+                self._add(push.mass, theirs, me)
                 me.learn_of(push.seen)
         # To an older one any answer will do: its sender has had the right one, or it would not have pushed again.
         answer = Taken(me.node, push.id) if last.taken else Never(me.node, push.id, "it must not be mixed")

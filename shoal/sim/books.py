@@ -99,6 +99,7 @@ class Books:
     ) -> None:
         self._weights, self._bodies, self._mixing = weights, bodies, mixing
         self._held = {name: floats(start) for name in weights}
+        self._alone = dict(self._held)  # where each would be, had nobody mixed
         self._mixers = {name: mixing() for name in weights}
         kinds = type(mixing())
         self._account = next((one for one in ACCOUNTS if one.kind is kinds), None)
@@ -117,6 +118,7 @@ class Books:
         if learned:
             self.learned = self.learned + self._mass(node) * (now - self._held[node])
             self.scale = max(self.scale, float(np.abs(self.learned).max()))
+            self._alone[node] = self._alone[node] + now - self._held[node]
         self._held[node], self.touched = now, True
         self._mixers[node] = self._mixing()
         self._mixers[node].restore(state["mixer"])
@@ -138,6 +140,13 @@ class Books:
 
     def spread(self) -> float:
         """The weighted variance of the models around their mean: the squared consensus distance."""
+        return self._variance(self._held)
+
+    def apart(self) -> float:
+        """The same, had each peer learned what it has learned and nobody mixed."""
+        return self._variance(self._alone)
+
+    def _variance(self, models: Mapping[str, Array]) -> float:
         whole = sum(self._weights.values())
-        mean = sum(self._weights[node] * held for node, held in self._held.items()) / whole
-        return float(sum(self._weights[node] * np.sum((held - mean) ** 2) for node, held in self._held.items()) / whole)
+        mean = sum(self._weights[node] * model for node, model in models.items()) / whole
+        return float(sum(self._weights[node] * np.sum((model - mean) ** 2) for node, model in models.items()) / whole)

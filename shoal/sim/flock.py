@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 
 from shoal.core.algorithm import tree_slot
+from shoal.core.gossip import Live
 from shoal.core.learner import Learner
 from shoal.core.message import Ref
 from shoal.core.peer_message import PeerMessage
@@ -58,7 +59,7 @@ class Flock:
                 send=self._send,
                 fate=Fate(self.clock, rng, crashes, faults),
                 ledger=self.books,
-                live=self._live,
+                there=self._there,
             )
             for name in sorted(learners)
         }
@@ -69,8 +70,11 @@ class Flock:
     def _send(self, source: str, target: str, message: PeerMessage) -> None:
         self.mesh.send(source, target, message, self.peers[target].receive)
 
-    def _live(self) -> frozenset[str]:
-        return frozenset(name for name, peer in self.peers.items() if peer.up)
+    def _there(self) -> Live:
+        """Who is up, and who may come back."""
+        staying = {name for name, peer in self.peers.items() if not peer.left}
+        up = frozenset(name for name in staying if self.peers[name].up)
+        return Live(up, frozenset(staying) - up)
 
     def look(self) -> None:
         """Let everybody see who is there, again and again."""
@@ -79,11 +83,8 @@ class Flock:
         self.clock.after(SEE_S, self.look)
 
     def over(self) -> bool:
-        """Whether all have learned what they should, and nothing is open."""
-        return all(
-            peer.up and peer.gossip is not None and peer.gossip.finished and peer.gossip.idle
-            for peer in self.peers.values()
-        )
+        """Whether all have come to their end."""
+        return all(peer.left for peer in self.peers.values())
 
     def run(self, limit_s: float, steps_max: int = 1_000_000) -> bool:
         """Let things happen until it is over; False when it is not by then. Raises `Unbalanced`."""

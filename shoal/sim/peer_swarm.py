@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from shoal.core.algorithm import Algorithm
+from shoal.core.drain import Drain
 from shoal.core.errors import ShoalError
 from shoal.core.gossip import Mixing
 from shoal.core.message import Ref
@@ -49,6 +50,8 @@ class Scenario:
     weather: Weather
     crashes: int
     """How often each process dies, between any two of its effects."""
+    near: float = 0.9
+    """See `Drain`: no matter how near, as what is looked for happens before the end."""
 
 
 def draw(seed: int) -> Scenario:
@@ -132,7 +135,7 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Flock:
         Algorithm(),
         scenario.mixing.mixer,
         {"model": toy_tree((1.0, 2.0, 3.0), 0)},
-        scenario.rounds,
+        Drain(scenario.rounds, near=scenario.near),
         scenario.seed,
     )
     learners = {name: ToyLearner(number) for number, name in enumerate(scenario.weights, 1)}

@@ -8,8 +8,9 @@ from random import Random
 from typing import Any, Protocol
 
 from shoal.core.algorithm import Algorithm
+from shoal.core.drain import Drain
 from shoal.core.errors import InvalidPayload, LearnerFailed
-from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer, PeerEffect, PeerEvent
+from shoal.core.gossip import Gossip, Halt, Holding, Learned, Live, Mixer, PeerEffect, PeerEvent
 from shoal.core.learner import Learner
 from shoal.core.machine import Done, Note, Result, Save, Standing, Tell, Timer, Wake, Work
 from shoal.core.message import Ref
@@ -23,6 +24,9 @@ from shoal.sim.work import Begun
 
 DOWN_S = 5.0
 """The longest time between a process's death and the next one."""
+
+SETTLE_S = 30.0
+"""How long a peer that leaves waits for what is open."""
 
 Send = Callable[[str, str, PeerMessage], None]
 """`(from, to, message)`"""
@@ -44,7 +48,7 @@ class Shared:
     algorithm: Algorithm
     mixing: Callable[[], Mixer]
     slots: Slots
-    rounds: int
+    drain: Drain
     seed: int = 0
 
 
@@ -71,19 +75,22 @@ class Peer:
     send: Send
     fate: Fate
     ledger: Ledger
-    live: Callable[[], frozenset[str]]
+    there: Callable[[], Live]
     disk: Disk = field(default_factory=Disk)
     up: bool = False
+    left: bool = False
+    """It has come to its end, and said goodbye."""
     learned: list[Learned] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._alarm = 0
+        self._going_at = 0.0
         self.gossip: Gossip | None = None
 
     def start(self) -> None:
         """A new process over the disk."""
-        if self.up:
+        if self.up or self.left:
             return
         self.up = True
         self.disk.boot += 1
@@ -91,18 +98,31 @@ class Peer:
         me = Holding(self.name, self.disk.boot, self.weight, shared.slots, self.bodies, rng)
         mixer = shared.mixing()
         if self.disk.state is None:
-            self.gossip = Gossip(shared.plan, shared.algorithm, me, mixer, rounds=shared.rounds)
+            self.gossip = Gossip(shared.plan, shared.algorithm, me, mixer, drain=shared.drain)
         else:
-            self.gossip = Gossip.restore(
-                shared.plan, shared.algorithm, me, mixer, self.disk.state, rounds=shared.rounds
-            )
-        me.live = self.live() - {self.name}
+            self.gossip = Gossip.restore(shared.plan, shared.algorithm, me, mixer, self.disk.state, drain=shared.drain)
+        there = self.there()
+        me.live, me.away = there.nodes - {self.name}, there.away - {self.name}
         self._carry_out(self.gossip.start(self.clock.now), False)
 
     def feed(self, event: PeerEvent) -> None:
         """Let the machine take an event, if a process runs."""
         if self.up and self.gossip is not None:
             self._carry_out(self.gossip.on(event, self.clock.now), isinstance(event, Done))
+            self._go()
+
+    def _go(self) -> None:
+        """Leave, when all is done and settled; what a partner may have lost is not waited for without end."""
+        gossip, now = self.gossip, self.clock.now
+        if not self.up or gossip is None or not (gossip.drained or gossip.halted):
+            return
+        if not gossip.halted:
+            self._going_at = now
+            self.clock.after(SETTLE_S, self.see)
+            self.feed(Halt("leaving"))
+        elif gossip.idle or now >= self._going_at + SETTLE_S:
+            self.die()
+            self.left = True
 
     def receive(self, message: PeerMessage) -> None:
         """A message arrives."""
@@ -110,7 +130,7 @@ class Peer:
 
     def see(self) -> None:
         """Look who is there."""
-        self.feed(Live(self.live()))
+        self.feed(self.there())
 
     def die(self) -> None:
         """`kill -9`."""

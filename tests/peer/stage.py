@@ -52,7 +52,7 @@ def folders(
     names: str = "abc",
     *,
     rounds: int = 4,
-    drain: int = 12,
+    drain: int = 100,
     min_peers: int = 0,
     patience_s: float = 3.0,
     ports: Sequence[int] = (),

@@ -1,0 +1,134 @@
+"""When peers that have learned all may part: agreed on by what their models hold, not counted.
+
+After its last local round a peer goes on mixing, and takes a turn at it now and then.
+
+    all have learned     its model holds (`seen`) all local rounds of everybody that is there
+    it is near           its last meetings with `partners` different others since then were with models that differ from
+                         its own by less than `near` of its length; or it has been moved further `most` times since
+                         then. It says so: it counts as one more round of its own
+    all are near         its model holds that round, too, of everybody that is there: it may go
+    none is waited for   ... unless somebody who may come back has been away for less than `linger_s`
+
+It goes as well when nothing new has come for `silence_s`, so it ends in any case. Who is alone goes at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from shoal.core.errors import InvalidJob
+from shoal.core.peer_message import Seen
+
+GROWTH = 1.5
+"""Of the pauses between turns."""
+
+
+class Me(Protocol):
+    """What of a peer is looked at here: see `Holding`."""
+
+    node: str
+    seen: Seen
+    live: frozenset[str]
+    away: frozenset[str]
+    meetings: list[tuple[str, float]]
+
+    def learn_of(self, seen: Seen) -> None:
+        """Let the model's version vector hold this as well."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The end of a job without a server, for peers that make `rounds` local rounds each."""
+
+    rounds: int
+    most: int = 100
+    near: float = 1e-3
+    """How little a meeting may move a model, relative to its length, so that models count as one."""
+    partners: int = 3
+    """With how many others, or all if there are fewer."""
+    linger_s: float = 20.0
+    silence_s: float = 60.0
+    rest_s: float = 0.1
+    """Between two turns, while models draw near."""
+    idle_s: float = 2.0
+    """The same while others learn, who begin meetings by themselves."""
+    longest_s: float = 60.0
+    """Both grow up to this as long as turns bring nothing new."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.partners < 1 or self.most < 0:
+            raise InvalidJob("drain: rounds and partners are at least 1, most at least 0")
+        if not (0 < self.near < inf and self.linger_s >= 0 and self.silence_s > 0):
+            raise InvalidJob("drain: near and silence_s must be positive, linger_s at least 0")
+        if not 0 < self.rest_s <= self.idle_s <= self.longest_s < inf:
+            raise InvalidJob("drain: rest_s, idle_s and longest_s must be positive, each at least as long as the last")
+
+
+class Draining:
+    """One peer's end, from its last local round on. What a process knew of it, the next one finds out again.
+
+    `in_step`: peers mix in rounds, with the same few others each time, so that these are all that can be asked.
+    """
+
+    def __init__(self, policy: Drain, *, in_step: bool) -> None:
+        self.policy, self._in_step = policy, in_step
+        self.moves: dict[str, float] = {}
+        """Whose model differed how much when they last met, since all have learned; the latest stands last."""
+        self.count = 0
+        """How often one differed too much since then."""
+        self._agreed = False
+        self._live: frozenset[str] = frozenset()
+        self._away: frozenset[str] = frozenset()
+        self._since = self._new_at = -inf
+        self._idle, self._news = 0, -1
+
+    def over(self, me: Me, now: float) -> bool:
+        """Whether this peer may go. To be called after whatever has happened."""
+        self._take_meetings(me, now)
+        if me.away - self._away or not self._agreed:
+            self._since = now
+        self._away = me.away
+        rounds = self.policy.rounds
+        near = self._agreed and (self.count >= self.policy.most or self._is_near(me))
+        if near:
+            me.learn_of({me.node: rounds + 1})
+        if sum(me.seen.values()) != self._news:
+            self._idle, self._news, self._new_at = 0, sum(me.seen.values()), now
+        waits = bool(me.away) and now < self._since + self.policy.linger_s
+        said = near and all(me.seen.get(node, 0) > rounds for node in me.live)
+        silent = self._agreed and now >= self._new_at + self.policy.silence_s
+        return not waits and (said or silent)
+
+    def _take_meetings(self, me: Me, now: float) -> None:
+        """Meetings count once all have learned, and anew when somebody comes back."""
+        meetings, me.meetings = me.meetings, []
+        agreed, self._agreed = self._agreed, all(me.seen.get(node, 0) >= self.policy.rounds for node in me.live)
+        come, self._live = me.live - self._live, me.live
+        if not (agreed and self._agreed) or come:
+            self.moves, self.count = {}, 0
+            return
+        if meetings and self._in_step:
+            self.moves = {}
+        for partner, move in meetings:
+            self.moves.pop(partner, None)
+            self.moves[partner] = move
+        if any(move >= self.policy.near for _, move in meetings):
+            self.count, self._idle, self._new_at = self.count + 1, 0, now
+
+    def turned(self) -> None:
+        """A turn at mixing is being taken."""
+        self._idle += 1
+
+    def pause_s(self) -> float:
+        """Until the next turn. Who mixes in step holds the others up, and is not idle."""
+        if self._in_step:
+            return self.policy.rest_s
+        first = self.policy.rest_s if self._agreed else self.policy.idle_s
+        return min(self.policy.longest_s, first * GROWTH ** min(self._idle, 64))
+
+    def _is_near(self, me: Me) -> bool:
+        last = [move for node, move in reversed(self.moves.items()) if node in me.live]
+        wanted = min(self.policy.partners, len(last if self._in_step and last else me.live))
+        return len(last) >= wanted and all(move < self.policy.near for move in last[:wanted])

@@ -1,0 +1,122 @@
+"""When a peer may go, by hand: who must have learned, who must be near, who is waited for."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shoal.core.drain import Drain, Draining
+from shoal.core.errors import InvalidJob
+from shoal.core.gossip import Holding
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.toys import toy_tree
+
+
+class One:
+    """A peer `a` that has made its three rounds, and two others."""
+
+    def __init__(self, *, in_step: bool = False, **more: float) -> None:
+        self.draining = Draining(Drain(3, **more), in_step=in_step)  # type: ignore[arg-type]
+        self.me = Holding("a", 1, 1.0, {"model": toy_tree((1.0, 0.0, 0.0), 0)}, MemoryBodies(), Random(1), 3, {"a": 3})
+        self.me.resting, self.me.live = True, frozenset("bc")
+
+    def after(self, now: float, *met: tuple[str, float], **seen: int) -> bool:
+        """It has met these, and heard of so many rounds: may it go?"""
+        self.me.learn_of(seen)
+        for partner, distance in met:
+            self.me.met(partner, distance)
+        return self.draining.over(self.me, now)
+
+
+def test_it_goes_when_all_have_learned_and_all_are_near() -> None:
+    one = One()
+    assert not one.after(0.0, ("b", 0.0), ("c", 0.0), b=2, c=3)
+    assert not one.after(1.0, b=3), "what was met before all had learned says nothing"
+    assert not one.after(2.0, ("b", 0.0))
+    assert one.me.seen["a"] == 3
+    assert not one.after(3.0, ("c", 0.0))
+    assert one.me.seen["a"] == 4, "it says that it is near"
+    assert not one.after(4.0, b=4)
+    assert one.after(5.0, c=4)
+
+
+def test_a_meeting_with_one_that_is_far_begins_it_anew() -> None:
+    one = One()
+    one.after(0.0, b=3, c=3)
+    one.after(1.0, ("b", 0.0), ("c", 0.0), b=4, c=4)
+    assert one.after(2.0)
+    assert not one.after(3.0, ("b", 0.5))
+    assert one.after(4.0, ("b", 0.0))
+
+
+def test_it_ends_after_so_many_meetings_that_were_far_or_when_nothing_is_new() -> None:
+    one = One(most=3, silence_s=60.0)
+    one.after(0.0, b=4, c=4)
+    assert [one.after(1.0 + n, ("b", 0.5)) for n in range(3)] == [False, False, True]
+    other = One(silence_s=60.0)
+    assert not other.after(0.0, b=3, c=3)
+    assert not other.after(59.0, ("b", 0.0))
+    assert other.after(60.0)
+
+
+def test_it_waits_for_ever_for_one_that_is_there_and_a_while_for_one_that_may_come_back() -> None:
+    one = One(linger_s=20.0, silence_s=60.0)
+    assert not one.after(0.0, b=4, c=2)
+    assert not one.after(10_000.0)
+    one.me.live, one.me.away = frozenset("b"), frozenset("c")
+    assert not one.after(10_000.0)
+    assert not one.after(10_019.0, ("b", 0.0))
+    assert one.after(10_020.0)
+    one.me.live, one.me.away = frozenset("bc"), frozenset()
+    assert not one.after(10_021.0)
+
+
+def test_who_comes_back_is_met_again() -> None:
+    one = One()
+    one.after(0.0, b=4, c=4)
+    one.me.live, one.me.away = frozenset("b"), frozenset("c")
+    one.after(1.0, ("b", 0.0))
+    one.me.live, one.me.away = frozenset("bc"), frozenset()
+    assert not one.after(2.0)
+    assert not one.after(3.0, ("c", 0.0))
+    assert one.after(4.0, ("b", 0.0))
+
+
+def test_who_is_alone_goes_at_once() -> None:
+    one = One()
+    one.me.live = frozenset()
+    one.after(0.0)
+    assert one.after(0.0)
+
+
+def test_in_step_the_last_round_with_whomever_counts() -> None:
+    one = One(in_step=True)
+    one.after(0.0, b=4, c=4)
+    assert not one.after(1.0, ("b", 0.5), ("c", 0.0))
+    assert one.after(2.0, ("c", 0.0))
+    assert one.draining.pause_s() == one.draining.policy.rest_s
+
+
+def test_pauses_grow_while_nothing_is_new() -> None:
+    one = One()
+    pauses = []
+    for _ in range(20):
+        one.after(0.0, b=2, c=2)
+        one.draining.turned()
+        pauses.append(one.draining.pause_s())
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (3.0, 60.0)
+    one.after(1.0, b=3)
+    assert one.draining.pause_s() == 2.0
+    one.after(2.0, c=3)
+    one.after(2.0)
+    assert one.draining.pause_s() == 0.1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": 0}, {"near": 0.0}, {"partners": 0}, {"rest_s": 5.0}, {"silence_s": 0.0}, {"most": -1}]
+)
+def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidJob):
+        Drain(**{"rounds": 3, **wrong})  # type: ignore[arg-type]

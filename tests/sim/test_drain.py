@@ -1,0 +1,99 @@
+"""The end of a job without a server: peers part when their models are one, whoever was late or dead meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from shoal.core.drain import Draining
+from shoal.core.gossip import Mixing
+from shoal.mixing.all_reduce import AllReduce
+from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.pairwise import Pairwise
+from shoal.mixing.push_sum import PushSum
+from shoal.sim.flock import Flock
+from shoal.sim.mesh import Weather
+from shoal.sim.peer_swarm import Scenario, run
+
+SEEDS = 40
+MIXINGS: dict[str, Mixing] = {
+    "pairwise": Pairwise(),
+    "pairwise with a trigger": Pairwise(delta=10.0),
+    "ring": Neighbours("ring", patience_s=5.0),
+    "push_sum": PushSum(),
+    "all_reduce": AllReduce(patience_s=10.0),
+}
+
+Patch = pytest.MonkeyPatch
+
+
+def scenario(seed: int, mixing: Mixing) -> Scenario:
+    """Some peers learn ten times as fast as others, and processes die: in the middle of all, or at the end."""
+    rng = Random(seed)
+    names = [f"n{number}" for number in range(1, rng.randint(2, 8) + 1)]
+    weather = Weather(until_s=rng.choice((10.0, 40.0)), delay_s=rng.choice((0.0, 0.05)), loss=rng.choice((0.0, 0.1)))
+    pace = {name: rng.choice((0.2, 0.5, 2.0)) for name in names}
+    weights = {name: float(rng.randint(1, 5)) for name in names}
+    return Scenario(seed, mixing, weights, pace, rng.randint(5, 14), weather, rng.choice((0, 2, 4)), near=1e-3)
+
+
+def spread(flock: Flock) -> float:
+    """Of the models at the end, beside what it would be had nobody mixed."""
+    return flock.books.spread() / flock.books.apart()
+
+
+def far_apart(mixing: Mixing) -> list[int]:
+    return [seed for seed in range(SEEDS) if spread(run(scenario(seed, mixing))) > 0.01]
+
+
+@pytest.mark.parametrize("mixing", MIXINGS.values(), ids=MIXINGS)
+def test_models_are_one_when_peers_part(mixing: Mixing) -> None:
+    assert not far_apart(mixing)
+
+
+def test_all_learn_all_and_come_to_an_end_by_themselves() -> None:
+    for seed in range(SEEDS):
+        wanted = scenario(seed, Pairwise())
+        flock = run(wanted)
+        for peer in flock.peers.values():
+            assert peer.gossip is not None
+            assert peer.gossip.me.round == wanted.rounds
+            assert set(peer.gossip.me.seen) == set(wanted.weights)
+            assert min(peer.gossip.me.seen.values()) >= wanted.rounds
+
+
+def counted(patch: Patch) -> None:
+    """As it was: a number of turns, and then the others have had as many."""
+
+    def over(self, me, now):
+        me.learn_of({me.node: self.policy.rounds + min(self._idle, 12)})
+        return all(me.seen.get(node, 0) >= self.policy.rounds + 12 for node in {me.node, *me.live})
+
+    patch.setattr(Draining, "over", over)
+    patch.setattr(Draining, "pause_s", lambda self: self.policy.rest_s)
+
+
+def nobody_asked(patch: Patch) -> None:
+    """Who is near goes, whatever the others need."""
+    over = Draining.over
+    patch.setattr(Draining, "over", lambda self, me, now: over(self, me, now) or me.seen[me.node] > me.round)
+
+
+def anybody_will_do(patch: Patch) -> None:
+    """One meeting with a model that is near, whoever's, is enough."""
+    patch.setattr(Draining, "_is_near", lambda self, me: any(move < self.policy.near for move in self.moves.values()))
+
+
+BUGS: dict[str, Callable[[Patch], None]] = {
+    "turns are counted": counted,
+    "nobody is asked": nobody_asked,
+    "one meeting is enough": anybody_will_do,
+}
+
+
+@pytest.mark.parametrize("plant", BUGS.values(), ids=BUGS)
+def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    assert far_apart(Pairwise())
