@@ -40,7 +40,6 @@ from shoal.core.message import Metrics, Ref
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
 from shoal.core.tree import Tree, norm
-from shoal.mixing.pairwise import Pairwise, PairwiseMixer
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Signer
@@ -155,7 +154,7 @@ class Node:
             slots = algorithm.init(model)
         rng = random.Random(f"{spec.seed}/{self.me}/{desk.boot}")
         holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng)
-        mixer: PairwiseMixer = Pairwise(patience_s=spec.gossip.patience_s).mixer()
+        mixer = spec.gossip.build_mixing().mixer()
         self.rounds = spec.gossip.rounds or spec.rounds
         drain = spec.gossip.build_drain(self.rounds, self.settings.linger_s) if self.rounds else None
         if state is None:
@@ -342,8 +341,6 @@ class Node:
     def status(self) -> dict[str, Any]:
         """How it goes, as JSON values."""
         gossip, membership = self.gossip, self.pump.membership
-        mixer = gossip.mixer
-        assert isinstance(mixer, PairwiseMixer)
         peers = {
             held.node: {"state": held.state, **_link_of(self.links.get(held.node))} for held in membership.beliefs()
         }
@@ -358,7 +355,7 @@ class Node:
             "seen": gossip.me.seen,
             "metrics": {name: value for name, value in self.latest.items() if value - value == 0},
             "peers": peers,
-            "exchanges": {"in_doubt": len(mixer.doubts), "unsettled": len(mixer.answers), "refused": mixer.refused},
+            "exchanges": gossip.mixer.tallies(),
             "refused": self.refused,
             "bytes": self.ledger.totals(),
             "trainer_starts": self.trainer.starts,

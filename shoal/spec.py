@@ -115,7 +115,9 @@ class Gossip(_Table):
         2, ge=1, le=4096, description="local rounds begin when so many peers are there, oneself included"
     )
     period_s: float = Field(1.0, gt=0, le=60, description="seconds between two turns of asking who is there")
-    patience_s: float = Field(10.0, gt=0, le=3600, description="seconds until a silent partner is not waited for")
+    patience_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds until a silent partner is not waited for (pairwise)"
+    )
 
     @field_validator("mixing")
     @classmethod
@@ -132,7 +134,8 @@ class Gossip(_Table):
 
     def build_mixing(self) -> Mixing:
         """The way of mixing, configured. Raises `InvalidJob`."""
-        return _build("mixing", self.mixing, mixings())
+        table = {"patience_s": self.patience_s, **self.mixing} if self.mixing["name"] == "pairwise" else self.mixing
+        return _build("mixing", table, mixings())
 
 
 def _named(table: dict[str, Any]) -> dict[str, Any]:

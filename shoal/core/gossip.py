@@ -159,6 +159,10 @@ class Mixer(Protocol):
         """The bodies that it still needs."""
         ...
 
+    def tallies(self) -> dict[str, int]:
+        """How it stands, for people."""
+        ...
+
 
 class Mixing(ABC):
     """How peers mix, as a job says it: a frozen dataclass whose fields are its configuration, as in `Algorithm`."""
@@ -348,7 +352,7 @@ class Gossip:
         if not me.resting:
             me.resting, self._turned_at = True, now
         self.drained = draining.over(me, now)
-        if self.mixer.waiting:
+        if self.mixer.waiting or self.drained:
             return []
         self._turn_at = self._turned_at + draining.pause_s()
         if now < self._turn_at:

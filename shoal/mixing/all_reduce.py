@@ -352,3 +352,6 @@ class AllReduceMixer:
         early = [part for parts in self.early.values() for part in parts.values()]
         came = self.open.came.values() if self.open is not None else ()
         return [part.body for part in [*early, *came, *(sent.part for sent in self._sent.values())]]
+
+    def tallies(self) -> dict[str, int]:
+        return {"round": self.round, "unheard": len(self._unheard), "given_up": self.given_up}

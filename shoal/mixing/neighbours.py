@@ -260,3 +260,6 @@ class NeighboursMixer:
     def names(self) -> list[Ref]:
         kept = [*self.early.values(), *(self.open.heard.values() if self.open is not None else ())]
         return [one.body for one in [*kept, *([self.offer] if self.offer is not None else [])]]
+
+    def tallies(self) -> dict[str, int]:
+        return {"round": self.round, "unheard": len(self._unheard), "refused": self.refused}

@@ -448,3 +448,6 @@ class PairwiseMixer:
 
     def names(self) -> list[Ref]:
         return [one.shown for one in self.doubts.values()] + [one.shown for one in self.answers.values()]
+
+    def tallies(self) -> dict[str, int]:
+        return {"in_doubt": len(self.doubts), "unsettled": len(self.answers), "refused": self.refused}

@@ -232,3 +232,6 @@ class PushSumMixer:
 
     def names(self) -> list[Ref]:
         return [one.shown for one in self.pending.values()]
+
+    def tallies(self) -> dict[str, int]:
+        return {"under_way": len(self.pending), "refused": self.refused}

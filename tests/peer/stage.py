@@ -44,6 +44,7 @@ drain = {drain}
 min_peers = {min_peers}
 period_s = 0.5
 patience_s = {patience_s}
+{more}
 """
 
 
@@ -56,13 +57,17 @@ def folders(
     min_peers: int = 0,
     patience_s: float = 3.0,
     ports: Sequence[int] = (),
+    silent: str = "",
+    more: str = "",
 ) -> Path:
-    """What `shoal peer new` makes, for peers a, b, c, …; the last one is said to speak for at most 100 examples."""
+    """What `shoal peer new` makes, for peers a, b, c, …, who may claim 100 examples. `silent`: cannot be called."""
     job = root / "job.toml"
     least = min_peers or len(names)
-    job.write_text(JOB.format(rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s))
-    found = ports or [9] * len(names)
-    invited = [Invited(name, f"http://127.0.0.1:{port}", examples=100) for name, port in zip(names, found, strict=True)]
+    job.write_text(JOB.format(rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s, more=more))
+    urls = [f"http://127.0.0.1:{port}" for port in ports or [9] * len(names)]
+    invited = [
+        Invited(name, "" if name in silent else url, examples=100) for name, url in zip(names, urls, strict=True)
+    ]
     invite(job, ToyLearner(1).init(3), invited, root / "peers")
     return root / "peers"
 

@@ -74,7 +74,7 @@ def test_papers_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     peers, others = folders(tmp_path), folders(tmp_path / "other")
     job, roster = peers / "a" / "job.toml", (peers / "a" / "roster.json").read_bytes()
-    job.write_text(JOB.format(rounds=5, drain=1, min_peers=1, patience_s=1))
+    job.write_text(JOB.format(rounds=5, drain=1, min_peers=1, patience_s=1, more=""))
     with pytest.raises(InvalidJob, match="not the job of the charter"):
         read_papers(peers / "a")
     (peers / "b" / "roster.json").write_bytes((others / "b" / "roster.json").read_bytes())

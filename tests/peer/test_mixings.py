@@ -1,0 +1,99 @@
+"""Every way of mixing among peers over real sockets: their models become one, and what is conserved stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from peer.node import Node, Summary
+from shoal.core.errors import InvalidJob
+from shoal.mixing.push_sum import PushSumMixer
+from shoal.plugins import mixings
+from shoal.sim.books import floats
+from shoal.sim.toys import ToyLearner
+from tests.peer.stage import PATIENCE_S, folders, free_ports, node
+
+ROUNDS = 4
+TABLES = {
+    "pairwise": "",
+    "neighbours": 'graph = "ring"',
+    "push_sum": "",
+    "all_reduce": "",
+}
+
+
+def table(name: str) -> str:
+    return f'[gossip.mixing]\nname = "{name}"\n{TABLES[name]}'
+
+
+def drift(made: list[Node]) -> float:
+    """How far sum(weight * model) is from where it began plus what was learned, relative to its size."""
+    start = floats(ToyLearner(1).init(3))
+    total = sum(one.gossip.me.weight * floats(one.gossip.me.model) for one in made)
+    learned = sum(one.gossip.me.weight * (start + floats(one.desk.learned())) for one in made)  # type: ignore[arg-type]
+    return float(np.abs(total - learned).max() / np.abs(learned).max())
+
+
+def apart(made: list[Node]) -> float:
+    """The greatest distance between two models, relative to their length."""
+    models = [floats(one.gossip.me.model) for one in made]
+    return max(float(np.linalg.norm(x - y) / np.linalg.norm(x)) for x in models for y in models)
+
+
+def test_all_ways_are_tried() -> None:
+    assert TABLES.keys() == CHECKS.keys() == mixings().keys()
+
+
+async def to_its_end(one: Node) -> Summary:
+    await one.over()
+    return await one.leave()
+
+
+def mean_stays(made: list[Node]) -> None:
+    assert drift(made) < 1e-6
+
+
+def mass_stays(made: list[Node]) -> None:
+    masses = [one.gossip.mixer.mass for one in made if isinstance(one.gossip.mixer, PushSumMixer)]
+    assert sum(masses) == pytest.approx(sum(one.gossip.me.weight for one in made))
+    assert len(masses) == 3
+
+
+def nothing_more(made: list[Node]) -> None:
+    """Who leaves first may move the mean."""
+
+
+CHECKS = {"pairwise": mean_stays, "push_sum": mass_stays, "neighbours": nothing_more, "all_reduce": nothing_more}
+
+
+@pytest.mark.parametrize(("name", "check"), CHECKS.items(), ids=CHECKS)
+def test_three_peers_become_one(name: str, check: Callable[[list[Node]], None], tmp_path: Path) -> None:
+    async def scene() -> None:
+        ports = free_ports(3)
+        peers = folders(tmp_path, rounds=ROUNDS, ports=ports, more=table(name))
+        async with AsyncExitStack() as stack:
+            made = [
+                await stack.enter_async_context(node(peers / who, number, port=port, books=True))
+                for number, (who, port) in enumerate(zip("abc", ports, strict=True), 1)
+            ]
+            summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
+            assert [one.rounds for one in summaries] == [ROUNDS] * 3
+            assert all(one.settled and one.seen == dict.fromkeys("abc", ROUNDS) for one in summaries)
+            assert all(not one.refused for one in made)
+            assert apart(made) < 0.005
+            assert made[0].status()["exchanges"] == made[0].gossip.mixer.tallies()
+            check(made)
+
+    asyncio.run(scene())
+
+
+def test_what_is_wrong_with_a_mixing_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob, match="models_per_round must be positive"):
+        folders(tmp_path, more='[gossip.mixing]\nname = "pairwise"\nmodels_per_round = 0.0')
+    with pytest.raises(InvalidJob, match="no mixing is called 'rings'"):
+        folders(tmp_path, more='[gossip.mixing]\nname = "rings"')
