@@ -13,6 +13,7 @@ it waits a while.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
 import time
@@ -28,6 +29,7 @@ from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of
+from peer.mailbox import Mailbox
 from peer.pump import Ports, Pump
 from peer.trainer import Task, Trainer
 from shoal import peer_wire
@@ -35,11 +37,12 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.gossip import Gossip, Holding, Learned
 from shoal.core.machine import Note, Result, Work
-from shoal.core.membership import Membership
+from shoal.core.membership import CALLERS_PERIODS, Membership
 from shoal.core.message import Metrics, Ref
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
 from shoal.core.tree import Tree, norm
+from shoal.core.ways import COLLECT, Ways
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Signer
@@ -67,7 +70,7 @@ class Settings:
     books: bool = False
     settle_s: float = 10.0
     """How long open exchanges are waited for when the peer leaves."""
-    linger_s: float = 20.0
+    linger_s: float = 60.0
     """How long a peer that could go stays for those that are silent."""
 
 
@@ -187,7 +190,10 @@ class Node:
         period_s = spec.gossip.period_s
         pace = Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s)
         membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace, incarnation=self.desk.boot)
-        membership.admit(frozenset(peer.node for peer in papers.roster.peers))
+        ways = self._ways()
+        membership.admit(frozenset(peer.node for peer in papers.roster.peers), ways)
+        self._callers = ways.callers
+        self.mailbox = Mailbox(spec.gossip.patience_s, peer_wire.BODIES_MAX * self.standard.body_bytes)
         ports = Ports(self.desk, self.send, self._perform, time.monotonic, self)
         self.pump = Pump(self.gossip, membership, ports)
         office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
@@ -196,6 +202,13 @@ class Node:
             if peer.urls or peer.node in self.settings.join:
                 url = address_of(peer, self.settings.join)
                 self.links[peer.node] = PeerLink(peer, url, office, self._heard)
+
+    def _ways(self) -> Ways:
+        """Who can be called, by the roster and by what a person has said."""
+        silent = {peer.node for peer in self.papers.others if not peer.urls} - self.settings.join.keys()
+        if self.papers.me.inbound:
+            return Ways(callers=frozenset(silent))
+        return Ways(hidden=frozenset(silent), collect=COLLECT)
 
     # A process
 
@@ -232,11 +245,19 @@ class Node:
         settled = await self.pump.halt("leaving", self.settings.settle_s)
         await self.trainer.end()
         await self.pump.leave()
+        await self._collected()
         self.pump.stop()
         await in_thread(self._keep)
         seen = {node: min(count, self.rounds or count) for node, count in self.gossip.me.seen.items()}
         rounds = self.gossip.me.round
         return Summary(self.me, rounds, finished, settled, self.own, drawn, seen, self.ledger.totals())
+
+    async def _collected(self) -> None:
+        """Wait a few periods for those who must come for a goodbye."""
+        for _ in range(math.ceil(CALLERS_PERIODS * self.papers.spec.gossip.period_s / TICK_S)):
+            if not self.mailbox.waiting():
+                break
+            await asyncio.sleep(TICK_S)
 
     async def _perform(self, work: Work) -> Result:
         """Do an order, as soon as there is company to learn with."""
@@ -292,11 +313,12 @@ class Node:
     # What others say
 
     async def hear(self, messages: Sequence[PeerMessage], intake: Intake) -> list[Told]:
-        """Take what a peer says; what it is answered."""
+        """Take what a peer says; what it is answered, with what has been waiting for it."""
         try:
-            return await self.pump.hear(messages)
+            told = await self.pump.hear(messages)
         finally:
             intake.release()
+        return [*told, *self.mailbox.take(messages[0].node)]
 
     def _heard(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
         """What a peer has answered may lead to more."""
@@ -312,8 +334,10 @@ class Node:
         self._spawn(self.send(to, told))
 
     async def send(self, to: str, told: Sequence[Told]) -> None:
-        """Send to a peer; nobody hears of it if that one has no address: it will call."""
+        """Send to a peer; what is for one that cannot be called waits until it calls."""
         link = self.links.get(to)
+        if to in self._callers:
+            self.mailbox.put(to, told)
         for letter in letters(told) if link is not None else ():
             await link.tell(letter)  # type: ignore[union-attr]  # there are no letters without one
 
@@ -357,6 +381,7 @@ class Node:
             "peers": peers,
             "exchanges": gossip.mixer.tallies(),
             "refused": self.refused,
+            "mailbox": {"waiting": self.mailbox.waiting(), "dropped": self.mailbox.dropped},
             "bytes": self.ledger.totals(),
             "trainer_starts": self.trainer.starts,
         }

@@ -155,7 +155,8 @@ class Pump:
         for effect in effects:
             if isinstance(effect, Note):
                 self.ports.watch.noted(effect)
-        there = Live(self.membership.live(), self.membership.away())
+        within = self.membership.within_reach()
+        there = Live(within, self.membership.away(), self.membership.live() - within)
         if there != self._there:
             self._there = there
             self._ask(there, "")

@@ -133,6 +133,9 @@ def run(
         typer.Option(metavar="NAME=URL", help="where a peer is, if not where the roster says", show_default=False),
     ] = None,
     roster: Annotated[Path | None, typer.Option(help="a newer roster than the folder's", show_default=False)] = None,
+    linger: Annotated[
+        float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
+    ] = 60.0,
     books: Annotated[
         bool, typer.Option("--books", help="keep account of what is learned, to check that nothing is lost")
     ] = False,
@@ -166,6 +169,7 @@ def run(
         join={name: str(url) for name, url in assignments(join, "--join").items()} if join else {},
         roster=roster,
         books=books,
+        linger_s=linger,
     )
     host, port = where(listen, papers.me.urls[0] if papers.me.urls else "")
     rounds = papers.spec.gossip.rounds or papers.spec.rounds

@@ -32,6 +32,7 @@ class Me(Protocol):
     seen: Seen
     live: frozenset[str]
     away: frozenset[str]
+    beyond: frozenset[str]
     meetings: list[tuple[str, float]]
 
     def learn_of(self, seen: Seen) -> None:
@@ -48,14 +49,14 @@ class Drain:
     """How little a meeting may move a model, relative to its length, so that models count as one."""
     partners: int = 3
     """With how many others, or all if there are fewer."""
-    linger_s: float = 20.0
+    linger_s: float = 60.0
     silence_s: float = 60.0
     rest_s: float = 0.1
     """Between two turns, while models draw near."""
     idle_s: float = 2.0
     """The same while others learn, who begin meetings by themselves."""
     longest_s: float = 60.0
-    """Both grow up to this as long as turns bring nothing new."""
+    """It grows up to this, and `rest_s` up to a quarter of `silence_s`, as long as meetings bring nothing new."""
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.partners < 1 or self.most < 0:
@@ -82,7 +83,7 @@ class Draining:
         self._live: frozenset[str] = frozenset()
         self._away: frozenset[str] = frozenset()
         self._since = self._new_at = -inf
-        self._idle, self._news = 0, -1
+        self._idle, self._news, self._met = 0, -1, False
 
     def over(self, me: Me, now: float) -> bool:
         """Whether this peer may go. To be called after whatever has happened."""
@@ -97,14 +98,16 @@ class Draining:
         if sum(me.seen.values()) != self._news:
             self._idle, self._news, self._new_at = 0, sum(me.seen.values()), now
         waits = bool(me.away) and now < self._since + self.policy.linger_s
-        said = near and all(me.seen.get(node, 0) > rounds for node in me.live)
+        said = near and all(me.seen.get(node, 0) > rounds for node in me.live | me.beyond)
         silent = self._agreed and now >= self._new_at + self.policy.silence_s
         return not waits and (said or silent)
 
     def _take_meetings(self, me: Me, now: float) -> None:
         """Meetings count once all have learned, and anew when somebody comes back."""
         meetings, me.meetings = me.meetings, []
-        agreed, self._agreed = self._agreed, all(me.seen.get(node, 0) >= self.policy.rounds for node in me.live)
+        there, rounds = me.live | me.beyond, self.policy.rounds
+        agreed, self._agreed = self._agreed, all(me.seen.get(node, 0) >= rounds for node in there)
+        self._met = self._met or bool(meetings)
         come, self._live = me.live - self._live, me.live
         if not (agreed and self._agreed) or come:
             self.moves, self.count = {}, 0
@@ -119,14 +122,17 @@ class Draining:
 
     def turned(self) -> None:
         """A turn at mixing is being taken."""
-        self._idle += 1
+        self._idle += self._met  # who has not met anybody since the last turn must not become slower
+        self._met = False
 
     def pause_s(self) -> float:
         """Until the next turn. Who mixes in step holds the others up, and is not idle."""
         if self._in_step:
             return self.policy.rest_s
-        first = self.policy.rest_s if self._agreed else self.policy.idle_s
-        return min(self.policy.longest_s, first * GROWTH ** min(self._idle, 64))
+        first, longest = self.policy.idle_s, self.policy.longest_s
+        if self._agreed:
+            first, longest = self.policy.rest_s, self.policy.silence_s / 4
+        return min(longest, first * GROWTH ** min(self._idle, 64))
 
     def _is_near(self, me: Me) -> bool:
         last = [move for node, move in reversed(self.moves.items()) if node in me.live]

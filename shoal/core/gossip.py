@@ -39,10 +39,14 @@ RETRY_S = (1.0, 60.0)
 
 @dataclass(frozen=True)
 class Live:
-    """Who else is believed to be there. `away`: who is not, has not said goodbye, and may come back."""
+    """Who else is believed to be there.
+
+    `away`: who is not, has not said goodbye, and may come back. `beyond`: who is there, but out of this peer's reach.
+    """
 
     nodes: frozenset[str]
     away: frozenset[str] = frozenset()
+    beyond: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Holding:
     seen: Seen = field(default_factory=dict)
     live: frozenset[str] = frozenset()
     away: frozenset[str] = frozenset()
+    beyond: frozenset[str] = frozenset()
     resting: bool = False
     """Whether all local rounds have been made: models only draw together from here on."""
     meetings: list[tuple[str, float]] = field(default_factory=list)
@@ -277,7 +282,7 @@ class Gossip:
                 effects += self._worked(event, now)
             case Live():
                 self.me.live = event.nodes - {self.me.node}
-                self.me.away = event.away - {self.me.node}
+                self.me.away, self.me.beyond = event.away - {self.me.node}, event.beyond
                 effects += self.mixer.ring(self.me, now)
             case Halt():
                 self.halted = event.why

@@ -26,6 +26,10 @@ from shoal.core.machine import Effect, Note, Tell, Timer
 from shoal.core.pace import Pace
 from shoal.core.peer_message import Hello, Liveness, MembershipMessage, News, Ping, Pong, Probe, Rumour, Silent
 from shoal.core.rumours import LIVE, UNHEARD, wrong_with
+from shoal.core.ways import COLLECT, Ways
+
+CALLERS_PERIODS = 3
+"""How many periods longer than it may take a caller is silent before it is suspect."""
 
 
 @dataclass
@@ -62,8 +66,10 @@ class Membership:
         self._rng = rng
         self._seq = rng.getrandbits(31)  # so that a Pong for an earlier process does not answer this one
         self._beliefs = Beliefs(node, incarnation, self.pace)
+        self._ways = Ways()
         self._heard: dict[str, float] = {}
         self._turns: list[str] = []
+        self._called = 0
         self._turn: _Turn | None = None
         self._favours: dict[str, _Favour] = {}  # by who asked: each has but one turn at a time
         self._next = inf
@@ -91,6 +97,10 @@ class Membership:
         """The peers that were given up, or never heard of, and have not said goodbye."""
         return frozenset(held.node for held in self._beliefs if held.state == "dead")
 
+    def within_reach(self) -> frozenset[str]:
+        """Those of the live ones that this peer can speak to."""
+        return frozenset(self._beliefs.live) - self._ways.hidden
+
     def state_of(self, node: str) -> Liveness:
         """What is believed of an admitted peer. KeyError for anybody else."""
         return "alive" if node == self.node else self._beliefs[node].state
@@ -104,9 +114,9 @@ class Membership:
         return tuple(self._beliefs)
 
     # --------------------------------------------------------------------------------------------------- what is done
-    def admit(self, nodes: frozenset[str]) -> None:
+    def admit(self, nodes: frozenset[str], ways: Ways | None = None) -> None:
         """From now on these make up the roster. The others are forgotten at once, with all that they ever said."""
-        beliefs = self._beliefs
+        beliefs, self._ways = self._beliefs, ways or Ways()
         beliefs.admit(nodes)
         self._heard = {node: at for node, at in self._heard.items() if node in beliefs}
         self._turns = [node for node in self._turns if node in beliefs]
@@ -120,13 +130,14 @@ class Membership:
         self._beliefs.announce()
         self._informed = False
         self._next = now + self._rng.random() * self.pace.period_s
-        return [self._hello(node) for node in self._some([held.node for held in self._beliefs], self.pace.helpers)]
+        return [self._hello(node) for node in self._some(self._callable(), self.pace.helpers)]
 
     def leave(self) -> list[Effect]:
         """Say goodbye to a few, who tell the others. From now on nothing is answered."""
         self._next = inf
         word = (Rumour(self.node, "left", self.incarnation),)
-        some = self._some(sorted(self._beliefs.live), 2 * self.pace.helpers)
+        callers = sorted(self._beliefs.live & self._ways.callers)  # nobody else might be able to tell them
+        some = [*callers, *self._some(sorted(self._beliefs.live - self._ways.uncallable), 2 * self.pace.helpers)]
         return [Tell(node, News(self.node, self.incarnation, word)) for node in some]
 
     def on(self, event: MembershipMessage | Timer, now: float) -> list[Effect]:
@@ -149,7 +160,9 @@ class Membership:
         old = isinstance(message, News)
         self._informed |= old
         said = (*message.news, Rumour(sender, "alive", message.incarnation))
-        behind = [held for rumour in said if (held := beliefs.hear(rumour, now, old=old)) is not None]
+        hidden = self._ways.hidden  # of these no silence will tell
+        heard = [beliefs.hear(rumour, now, old=old and rumour.node not in hidden) for rumour in said]
+        behind = [held for held in heard if held is not None]
         effects = self._answer(message, now, behind)
         if (gone and sender in beliefs.live) or isinstance(message, Hello):
             pieces = beliefs.everything(sender)
@@ -231,19 +244,40 @@ class Membership:
         self._next = now + self.pace.period_s * slower
         effects: list[Effect] = []
         target = self._whose_turn()
-        if target is not None:
+        if target in self._ways.callers:
+            self._judge_caller(target, now)
+        elif target is not None:
             effects.append(self._ping(target))
             self._turn = _Turn(target, self._seq, now + self.pace.timeout_s * slower)
-        others = [node for node in self._beliefs.accused() if self.pace.buddy and node != target]
-        dead = [held.node for held in self._beliefs if held.state == "dead"]
+        within = self._callable()
+        others = [node for node in self._beliefs.accused() if self.pace.buddy and node != target and node in within]
+        dead = [node for node in within if self._beliefs[node].state == "dead"]
         if dead and (target is None or self._rng.random() < self.pace.reprobe):
             others.append(self._rng.choice(dead))
-        hellos = [] if self._informed else self._some([held.node for held in self._beliefs], 1)
+        others += [node for node in self._collected() if node not in {target, *others}]
+        asks = self._ways.hidden and self._rng.random() < self.pace.reprobe  # only by others is anything known of these
+        hellos = self._some(within, 1) if asks or not self._informed else []
         return [*effects, *(self._ping(node) for node in others), *(self._hello(node) for node in hellos)]
+
+    def _callable(self) -> list[str]:
+        return [held.node for held in self._beliefs if held.node not in self._ways.uncallable]
+
+    def _collected(self) -> list[str]:
+        """Whom a peer that cannot be called asks in this period what they have to say: all in turn."""
+        live = [node for node in self._callable() if node in self._beliefs.live]
+        some = [live[(self._called + step) % len(live)] for step in range(min(self._ways.collect, len(live)))]
+        self._called += len(some)
+        return some
+
+    def _judge_caller(self, node: str, now: float) -> None:
+        """Who calls cannot be pinged, but should have called. If it never has, it is for others to say."""
+        periods = CALLERS_PERIODS + len(self._callable()) // COLLECT + self.health
+        if periods * self.pace.period_s < self.heard_s(node, now) < inf:
+            self._beliefs.accuse(node, now)
 
     def _whose_turn(self) -> str | None:
         """The next of the live ones; each has its turn before anybody has a second one."""
-        live = self._beliefs.live
+        live = self._beliefs.live - self._ways.hidden
         if not live.intersection(self._turns):
             self._turns = sorted(live)
             self._rng.shuffle(self._turns)
@@ -255,7 +289,7 @@ class Membership:
 
     def _ask_others(self, turn: _Turn) -> list[Effect]:
         turn.ask_at = inf
-        others = [held.node for held in self._beliefs if held.state == "alive" and held.node != turn.target]
+        others = [node for node in self._callable() if self._beliefs[node].state == "alive" and node != turn.target]
         some = self._some(others, self.pace.helpers)
         turn.asked = frozenset(some)
         me, mine = self.node, self.incarnation

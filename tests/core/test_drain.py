@@ -72,6 +72,15 @@ def test_it_waits_for_ever_for_one_that_is_there_and_a_while_for_one_that_may_co
     assert not one.after(10_021.0)
 
 
+def test_it_waits_for_one_that_only_others_can_reach() -> None:
+    one = One(silence_s=60.0)
+    one.me.live, one.me.beyond = frozenset("b"), frozenset("c")
+    one.after(0.0, b=4, c=2)
+    assert not one.after(1000.0, ("b", 0.0))
+    one.after(1001.0, c=4)
+    assert one.after(1002.0, ("b", 0.0))
+
+
 def test_who_comes_back_is_met_again() -> None:
     one = One()
     one.after(0.0, b=4, c=4)
@@ -102,12 +111,16 @@ def test_pauses_grow_while_nothing_is_new() -> None:
     one = One()
     pauses = []
     for _ in range(20):
-        one.after(0.0, b=2, c=2)
+        one.after(0.0, ("b", 0.0), b=2, c=2)
         one.draining.turned()
         pauses.append(one.draining.pause_s())
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (3.0, 60.0)
+    one.draining.turned()
+    assert one.draining.pause_s() == 60.0
     one.after(1.0, b=3)
+    one.draining.turned()
+    assert one.draining.pause_s() == 2.0, "nobody was met"
     assert one.draining.pause_s() == 2.0
     one.after(2.0, c=3)
     one.after(2.0)

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from peer.app import listen, serving
 from peer.folder import read_papers
 from peer.invite import Invited, invite
-from peer.node import Node, Settings
+from peer.node import Node, Settings, Summary
 from shoal import peer_wire, wire
 from shoal.core.algorithm import Algorithm
 from shoal.core.gossip import Learned
@@ -26,6 +28,7 @@ from shoal.core.peer_message import PeerMessage
 from shoal.core.tree import Tree
 from shoal.peer_wire import Letter
 from shoal.runtime.store import FileBodies
+from shoal.sim.books import floats
 from shoal.sim.toys import ToyLearner
 from shoal.sim.work import Begun
 from shoal.trust.envelope import Request, Signer, sha256
@@ -217,3 +220,26 @@ async def raw_exchange(port: int, head: bytes, body: bytes = b"") -> bytes:
             return said + await reader.readexactly(length)
     finally:
         writer.close()
+
+
+# How it has gone
+
+
+async def to_its_end(one: Node) -> Summary:
+    """What `shoal peer run` does: stay until nobody needs it, and leave."""
+    await one.over()
+    return await one.leave()
+
+
+def drift(made: list[Node]) -> float:
+    """How far sum(weight * model) is from where it began plus what was learned, relative to its size."""
+    start = floats(ToyLearner(1).init(3))
+    total = sum(one.gossip.me.weight * floats(one.gossip.me.model) for one in made)
+    learned = sum(one.gossip.me.weight * (start + floats(one.desk.learned())) for one in made)  # type: ignore[arg-type]
+    return float(np.abs(total - learned).max() / np.abs(learned).max())
+
+
+def apart(made: list[Node]) -> float:
+    """The greatest distance between two models, relative to their length."""
+    models = [floats(one.gossip.me.model) for one in made]
+    return max(float(np.linalg.norm(x - y) / np.linalg.norm(x)) for x in models for y in models)

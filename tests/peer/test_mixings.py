@@ -7,16 +7,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from peer.node import Node, Summary
+from peer.node import Node
 from shoal.core.errors import InvalidJob
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.plugins import mixings
-from shoal.sim.books import floats
-from shoal.sim.toys import ToyLearner
-from tests.peer.stage import PATIENCE_S, folders, free_ports, node
+from tests.peer.stage import PATIENCE_S, apart, drift, folders, free_ports, node, to_its_end
 
 ROUNDS = 4
 TABLES = {
@@ -31,27 +28,8 @@ def table(name: str) -> str:
     return f'[gossip.mixing]\nname = "{name}"\n{TABLES[name]}'
 
 
-def drift(made: list[Node]) -> float:
-    """How far sum(weight * model) is from where it began plus what was learned, relative to its size."""
-    start = floats(ToyLearner(1).init(3))
-    total = sum(one.gossip.me.weight * floats(one.gossip.me.model) for one in made)
-    learned = sum(one.gossip.me.weight * (start + floats(one.desk.learned())) for one in made)  # type: ignore[arg-type]
-    return float(np.abs(total - learned).max() / np.abs(learned).max())
-
-
-def apart(made: list[Node]) -> float:
-    """The greatest distance between two models, relative to their length."""
-    models = [floats(one.gossip.me.model) for one in made]
-    return max(float(np.linalg.norm(x - y) / np.linalg.norm(x)) for x in models for y in models)
-
-
 def test_all_ways_are_tried() -> None:
     assert TABLES.keys() == CHECKS.keys() == mixings().keys()
-
-
-async def to_its_end(one: Node) -> Summary:
-    await one.over()
-    return await one.leave()
 
 
 def mean_stays(made: list[Node]) -> None:

@@ -39,7 +39,7 @@ class Process:
         self.folder, self.port = folder, port
         self._command = [sys.executable, "-m", "shoal", "peer", "run", str(folder), "--json", "--books"]
         self._command += ["--learner", f"{TOY}:learner", "--option", f"number={number}"]
-        self._command += ["--option", f"pause_s={pause_s}"]
+        self._command += ["--option", f"pause_s={pause_s}", "--linger", str(PATIENCE_S)]
         self.log = folder / "log.txt"
         self.start()
 
