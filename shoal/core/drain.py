@@ -5,11 +5,11 @@ After its last local round a peer goes on mixing, and takes a turn at it now and
     all have learned     its model holds (`seen`) all local rounds of everybody that is there
     it is near           its last meetings with `partners` different others since then were with models that differ from
                          its own by less than `near` of its length; or it has been moved further `most` times since
-                         then. It says so: it counts as one more round of its own
-    all are near         its model holds that round, too, of everybody that is there: it may go
+                         then. It says so, and takes it back: it counts its rounds on, odd when near, even when not
+    all are near         the rounds of everybody that is there, as its model holds them, say so: it may go
     none is waited for   ... unless somebody who may come back has been away for less than `linger_s`
 
-It goes as well when nothing new has come for `silence_s`, so it ends in any case. Who is alone goes at once.
+It goes as well when nothing new has come for `silence_s`, so it ends in any case. Who can reach nobody goes at once.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ class Draining:
 
     def __init__(self, policy: Drain, *, in_step: bool) -> None:
         self.policy, self._in_step = policy, in_step
-        self.moves: dict[str, float] = {}
-        """Whose model differed how much when they last met, since all have learned; the latest stands last."""
+        self.met: set[str] = set()
+        """Whose models were near, since one was not."""
         self.count = 0
-        """How often one differed too much since then."""
+        """How often one was not since all have learned."""
         self._agreed = False
         self._live: frozenset[str] = frozenset()
         self._away: frozenset[str] = frozenset()
         self._since = self._new_at = -inf
-        self._idle, self._news, self._met = 0, -1, False
+        self._idle, self._news, self._idle_met = 0, -1, False
 
     def over(self, me: Me, now: float) -> bool:
         """Whether this peer may go. To be called after whatever has happened."""
@@ -93,37 +93,39 @@ class Draining:
         self._away = me.away
         rounds = self.policy.rounds
         near = self._agreed and (self.count >= self.policy.most or self._is_near(me))
-        if near:
-            me.learn_of({me.node: rounds + 1})
+        own = max(me.seen.get(me.node, 0), rounds)
+        if near != self._says_near(own):
+            me.learn_of({me.node: own + 1})
         if sum(me.seen.values()) != self._news:
             self._idle, self._news, self._new_at = 0, sum(me.seen.values()), now
         waits = bool(me.away) and now < self._since + self.policy.linger_s
-        said = near and all(me.seen.get(node, 0) > rounds for node in me.live | me.beyond)
+        said = near and all(self._says_near(me.seen.get(node, 0)) for node in self._there(me))
         silent = self._agreed and now >= self._new_at + self.policy.silence_s
         return not waits and (said or silent)
 
     def _take_meetings(self, me: Me, now: float) -> None:
         """Meetings count once all have learned, and anew when somebody comes back."""
         meetings, me.meetings = me.meetings, []
-        there, rounds = me.live | me.beyond, self.policy.rounds
-        agreed, self._agreed = self._agreed, all(me.seen.get(node, 0) >= rounds for node in there)
-        self._met = self._met or bool(meetings)
+        agreed, rounds = self._agreed, self.policy.rounds
+        self._agreed = all(me.seen.get(node, 0) >= rounds for node in self._there(me))
+        self._idle_met = self._idle_met or bool(meetings)
         come, self._live = me.live - self._live, me.live
         if not (agreed and self._agreed) or come:
-            self.moves, self.count = {}, 0
-            return
-        if meetings and self._in_step:
-            self.moves = {}
-        for partner, move in meetings:
-            self.moves.pop(partner, None)
-            self.moves[partner] = move
-        if any(move >= self.policy.near for _, move in meetings):
+            self.met, self.count = set(), 0
+        elif any(distance >= self.policy.near for _, distance in meetings):
+            self.met = set()
             self.count, self._idle, self._new_at = self.count + 1, 0, now
+        elif meetings:
+            self.met = {partner for partner, _ in meetings} | (set() if self._in_step else self.met)
+
+    def _there(self, me: Me) -> frozenset[str]:
+        """Who has a say: nobody, for one that nothing can reach any more."""
+        return me.live | me.beyond if me.live else me.live
 
     def turned(self) -> None:
         """A turn at mixing is being taken."""
-        self._idle += self._met  # who has not met anybody since the last turn must not become slower
-        self._met = False
+        self._idle += self._idle_met  # who has not met anybody since the last turn must not become slower
+        self._idle_met = False
 
     def pause_s(self) -> float:
         """Until the next turn. Who mixes in step holds the others up, and is not idle."""
@@ -134,7 +136,9 @@ class Draining:
             first, longest = self.policy.rest_s, self.policy.silence_s / 4
         return min(longest, first * GROWTH ** min(self._idle, 64))
 
+    def _says_near(self, count: int) -> bool:
+        return count > self.policy.rounds and (count - self.policy.rounds) % 2 == 1
+
     def _is_near(self, me: Me) -> bool:
-        last = [move for node, move in reversed(self.moves.items()) if node in me.live]
-        wanted = min(self.policy.partners, len(last if self._in_step and last else me.live))
-        return len(last) >= wanted and all(move < self.policy.near for move in last[:wanted])
+        met = self.met & me.live
+        return len(met) >= min(self.policy.partners, len(met if self._in_step and met else me.live))

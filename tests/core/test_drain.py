@@ -47,7 +47,12 @@ def test_a_meeting_with_one_that_is_far_begins_it_anew() -> None:
     one.after(1.0, ("b", 0.0), ("c", 0.0), b=4, c=4)
     assert one.after(2.0)
     assert not one.after(3.0, ("b", 0.5))
-    assert one.after(4.0, ("b", 0.0))
+    assert one.me.seen["a"] == 5, "it takes back that it is near"
+    assert not one.after(4.0, ("b", 0.0)), "c has not been met since this model was moved"
+    assert one.after(4.0, ("c", 0.0))
+    assert one.me.seen["a"] == 6
+    assert not one.after(5.0, b=5)
+    assert one.after(6.0, b=6)
 
 
 def test_it_ends_after_so_many_meetings_that_were_far_or_when_nothing_is_new() -> None:
@@ -92,9 +97,10 @@ def test_who_comes_back_is_met_again() -> None:
     assert one.after(4.0, ("b", 0.0))
 
 
-def test_who_is_alone_goes_at_once() -> None:
+@pytest.mark.parametrize("beyond", ["", "bc"])
+def test_who_can_reach_nobody_goes_at_once(beyond: str) -> None:
     one = One()
-    one.me.live = frozenset()
+    one.me.live, one.me.beyond = frozenset(), frozenset(beyond)
     one.after(0.0)
     assert one.after(0.0)
 

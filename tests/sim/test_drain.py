@@ -68,28 +68,23 @@ def counted(patch: Patch) -> None:
     """As it was: a number of turns, and then the others have had as many."""
 
     def over(self, me, now):
-        me.learn_of({me.node: self.policy.rounds + min(self._idle, 12)})
+        me.learn_of({me.node: self.policy.rounds + min(self.count, 12)})
         return all(me.seen.get(node, 0) >= self.policy.rounds + 12 for node in {me.node, *me.live})
 
     patch.setattr(Draining, "over", over)
+    patch.setattr(Draining, "turned", lambda self: setattr(self, "count", self.count + 1))
     patch.setattr(Draining, "pause_s", lambda self: self.policy.rest_s)
 
 
 def nobody_asked(patch: Patch) -> None:
     """Who is near goes, whatever the others need."""
     over = Draining.over
-    patch.setattr(Draining, "over", lambda self, me, now: over(self, me, now) or me.seen[me.node] > me.round)
-
-
-def anybody_will_do(patch: Patch) -> None:
-    """One meeting with a model that is near, whoever's, is enough."""
-    patch.setattr(Draining, "_is_near", lambda self, me: any(move < self.policy.near for move in self.moves.values()))
+    patch.setattr(Draining, "over", lambda self, me, now: over(self, me, now) or self._says_near(me.seen[me.node]))
 
 
 BUGS: dict[str, Callable[[Patch], None]] = {
     "turns are counted": counted,
     "nobody is asked": nobody_asked,
-    "one meeting is enough": anybody_will_do,
 }
 
 
