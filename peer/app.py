@@ -175,8 +175,8 @@ class _Counting:
 class Limits:
     """What a request may be at all, decided by its head alone. Whoever is refused is hung up on, unread."""
 
-    def __init__(self, app: App, letter_bytes_max: Callable[[], int]) -> None:
-        self._app, self._letter_bytes_max = app, letter_bytes_max
+    def __init__(self, app: App, letter_bytes_max: Callable[[], int], refuse: Callable[[str, str, str], None]) -> None:
+        self._app, self._letter_bytes_max, self._refuse = app, letter_bytes_max, refuse
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -199,6 +199,7 @@ class Limits:
         try:
             self._check(dict(scope["headers"]))
         except ShoalError as error:
+            self._refuse(error.code, error.message, STRANGER)
             await problem(error)(scope, receive, sending)
             return
         await self._app(scope, receiving, sending)
@@ -259,8 +260,10 @@ def create_app(node: Node) -> FastAPI:
 
 
 def no_job(node: Node, job: str) -> Refused:
-    """The error for a path that names another job."""
-    return Refused(f"no job {job[:70]!r} here", code="path.unknown", hint=f"this is a peer of {node.papers.spec.name}")
+    """The error for a path that names another job; it is counted."""
+    error = Refused(f"no job {job[:70]!r} here", code="path.unknown", hint=f"this is a peer of {node.papers.spec.name}")
+    node.refuse(error.code, error.message, STRANGER)
+    return error
 
 
 class Reception:
@@ -365,7 +368,7 @@ class Server(uvicorn.Server):
     def __init__(self, node: Node) -> None:
         super().__init__(
             uvicorn.Config(
-                Limits(create_app(node), lambda: node.standard.letter_bytes_max),
+                Limits(create_app(node), lambda: node.standard.letter_bytes_max, node.refuse),
                 http=Metered.bound(node.ledger),
                 ws="none",
                 lifespan="off",

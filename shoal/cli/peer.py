@@ -136,9 +136,7 @@ def run(
     linger: Annotated[
         float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
     ] = 60.0,
-    books: Annotated[
-        bool, typer.Option("--books", help="keep account of what is learned, to check that nothing is lost")
-    ] = False,
+    books: Annotated[bool, typer.Option("--books", help="keep account of what is learned, to check it")] = False,
 ) -> int:
     """Take part in a job without a server, until its rounds are made or Ctrl-C.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ import numpy as np
 import pytest
 
 from peer import app
-from peer.node import Node
+from peer.folder import read_papers
+from peer.invite import Invited, invite
+from peer.node import Node, wall_s
 from shoal import peer_wire
+from shoal.core.errors import Refused
 from shoal.core.peer_message import Ping, Pong, Reserve, Resolve, Settle, Slot, Swap
 from shoal.core.tree import Tree
 from shoal.peer_wire import Letter
-from shoal.sim.toys import toy_tree
-from shoal.trust.envelope import Signer
-from shoal.trust.keys import Key
+from shoal.sim.toys import ToyLearner, toy_tree
+from shoal.trust.envelope import Signer, sha256
+from shoal.trust.keys import Key, load_or_make
+from shoal.trust.papers import JoinCert, seal
 from tests.peer.stage import Voice, body_of, folders, node, raw_exchange, ref_of, until
 
 XID = ("b", 1, 1)
@@ -56,6 +61,23 @@ async def replayed(voice: Voice) -> tuple[int, Any]:
     request, content = voice.letter(Settle("b", XID))
     assert (await voice.sends(request, content))[0] == 200
     return await voice.sends(request, content)
+
+
+async def of_an_earlier_process(voice: Voice) -> tuple[int, Any]:
+    assert (await voice.says(Settle("b", XID)))[0] == 200
+    return await Voice(voice.folder, voice.to, boot=1).says(swap(), bodies=FINE)
+
+
+async def for_somebody_else(voice: Voice) -> tuple[int, Any]:
+    head = peer_wire.encode(Letter("toys", (swap(),)))
+    request = voice.signer.request(voice.papers.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
+    return await voice.sends(request, head + FINE)
+
+
+async def of_another_life_of_the_job(voice: Voice) -> tuple[int, Any]:
+    """The same key, and a job of the same name with another charter."""
+    voice.signer = Signer(voice.signer.key, replace(voice.papers.charter, config_sha="0" * 64), 2)
+    return await voice.says(swap(), bodies=FINE)
 
 
 async def changed_on_its_way(voice: Voice) -> tuple[int, Any]:
@@ -127,6 +149,9 @@ REFUSALS: dict[Callable[[Voice], Awaitable[tuple[int, Any]]], tuple[int, str]] =
     stranger: (403, "trust.stranger"),
     speaking_for_another: (409, "peer.sender"),
     replayed: (403, "trust.replayed"),
+    of_an_earlier_process: (403, "trust.boot-old"),
+    for_somebody_else: (409, "trust.addressee"),
+    of_another_life_of_the_job: (403, "trust.signature"),
     changed_on_its_way: (409, "trust.digest"),
     another_body_than_said: (422, "body.digest"),
     another_model: (422, "payload.length"),
@@ -142,8 +167,6 @@ REFUSALS: dict[Callable[[Voice], Awaitable[tuple[int, Any]]], tuple[int, str]] =
     compressed: (415, "body.encoding"),
     elsewhere: (404, "path.unknown"),
 }
-UNCOUNTED = {"body.too-large", "body.encoding", "path.unknown"}
-"""They are refused before anybody knows which job they are about."""
 
 
 def values(made: Node) -> bytes:
@@ -160,7 +183,7 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
             status, code = REFUSALS[wrong]
             assert await wrong(Voice(peers / "b", made, boot=2)) == (status, code)
             assert values(made) == before
-            assert made.refused == ({} if code in UNCOUNTED else {code: 1})
+            assert made.status()["refused"] == {code: 1}
             assert made.desk.bodies.digests() == bodies
             with made.desk.awaited.still() as awaited:
                 assert not awaited
@@ -168,6 +191,92 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
             status, said = await Voice(peers / "b", made, boot=3).says(swap(), bodies=FINE)
             assert (status, type(said[0]).__name__) == (200, "Swapped")
             assert values(made) != before
+
+    asyncio.run(scene())
+
+
+# Who was let in once
+
+
+DAY_S = 86_400
+
+
+def sealed(root: Path, paper: Any) -> bytes:
+    """A paper that the operator of these folders has signed."""
+    charter = read_papers(root / "a").charter
+    return seal(paper, load_or_make(root / "operator.pem"), charter)
+
+
+def test_who_was_revoked_is_refused(tmp_path: Path) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path)
+        async with node(peers / "a", hold=True) as made:
+            voice = Voice(peers / "b", made)
+            await reserved(voice)
+            before, roster = values(made), made.papers.roster
+            left = tuple(peer for peer in roster.peers if peer.node != "b")
+            gone = replace(roster, version=2, peers=left, revoked=(voice.papers.me.peer_id,))
+            made.gate.take_roster(sealed(peers, gone))
+            assert await voice.says(swap(), bodies=FINE) == (403, "trust.revoked")
+            assert values(made) == before
+            assert made.status()["refused"] == {"trust.revoked": 1}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("age_s", "refused"),
+    [(-DAY_S, {}), (DAY_S // 2, {}), (2 * DAY_S, {"trust.expired": 1})],
+    ids=["valid", "ended half a day ago: clocks may be a day off", "expired"],
+)
+def test_a_newcomers_certificate_ends(age_s: int, refused: dict[str, int], tmp_path: Path) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path)
+        async with node(peers / "a", hold=True) as made:
+            key = Key.make()
+            cert = JoinCert("toys", "new", key.peer_id, key.pub, 100, wall_s() - age_s)
+            made.gate.introduce(sealed(peers, cert), wall_s() - 10 * DAY_S)
+            voice, before = Voice(peers / "b", made), values(made)
+            voice.signer = Signer(key, voice.papers.charter, 1)
+            status, said = await voice.says(Settle("new", ("new", 1, 1)))
+            assert (status, said) == ((403, "trust.expired") if refused else (200, ()))
+            assert values(made) == before
+            assert made.status()["refused"] == refused
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("ahead_s", [-DAY_S, DAY_S], ids=["behind", "ahead"])
+def test_a_clock_that_is_a_day_off_keeps_nobody_out(ahead_s: int, tmp_path: Path, monkeypatch: Any) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path)
+        monkeypatch.setattr(app, "wall_s", lambda: wall_s() + ahead_s)
+        async with node(peers / "a", hold=True) as made:
+            voice, before = Voice(peers / "b", made), values(made)
+            await reserved(voice)
+            status, said = await voice.says(swap(), bodies=FINE)
+            assert (status, type(said[0]).__name__) == (200, "Swapped")
+            assert values(made) != before
+            assert not made.refused
+
+    asyncio.run(scene())
+
+
+def test_an_older_roster_than_the_one_held_is_refused(tmp_path: Path) -> None:
+    peers = folders(tmp_path, "ab")
+    older = (peers / "a" / "roster.json").read_bytes()
+    invite(tmp_path / "job.toml", ToyLearner(1).init(3), [Invited("c", "")], peers)
+
+    async def scene() -> None:
+        async with node(peers / "a") as made:
+            made._keep()
+            state = (peers / "a" / "state" / "gate.json").read_bytes()
+        (peers / "a" / "roster.json").write_bytes(older)
+        with pytest.raises(Refused, match=r"roster \(1,\)") as caught:
+            async with node(peers / "a"):
+                raise AssertionError("it has started")
+        assert caught.value.code == "trust.roster-old"
+        assert (peers / "a" / "state" / "gate.json").read_bytes() == state
 
     asyncio.run(scene())
 
