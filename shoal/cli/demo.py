@@ -41,7 +41,9 @@ class Asked:
     """What is learned, by whom: options of the command."""
 
     rounds: Annotated[int, typer.Option(min=1, help="rounds of federated averaging")] = 30
-    clients: Annotated[int, typer.Option(min=1, max=64, help="edge clients, each a process with its own data")] = 4
+    clients: Annotated[
+        int, typer.Option(min=1, max=64, help="edge clients, each a process with its own data; with --gossip one more")
+    ] = 4
     split: Annotated[
         str, typer.Option(help="how the digits are divided: iid, dirichlet:ALPHA, shards:N; with --drift always iid")
     ] = "dirichlet:0.5"
@@ -49,6 +51,7 @@ class Asked:
     drift: Annotated[
         bool, typer.Option("--drift", help="dynamic averaging on streams whose labels change half-way")
     ] = False
+    gossip: Annotated[bool, typer.Option("--gossip", help="no coordinator: peers that mix their models")] = False
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,15 @@ def demo(
 
     With --drift the clients learn from streams and speak only when their models have drifted apart; half-way the labels
     are permuted, and one sees synchronisations rise and fall again.
+
+    With --gossip there is no coordinator, and no dashboard: five peers learn, and mix their models two by two.
     """
     from shoal.cli.processes import household
 
     started = time.monotonic()
+    if asked.gossip:
+        without_server(asked, device or "auto")
+        return
     check_split(asked.split, asked.clients)
     plan = Plan(asked, free_port(port), keep, device or "auto")
     if plan.port != port and port:
@@ -111,6 +119,20 @@ def demo(
             answer(api, plan, job, time.monotonic() - started)
             if keep:
                 linger(house, plan)
+
+
+def without_server(asked: Asked, device: str) -> None:
+    """`--gossip`: one peer more than clients, as there is no coordinator."""
+    from shoal.cli import demo_gossip
+
+    if asked.drift:
+        raise ShoalError("--drift needs a server, --gossip has none", code="usage.invalid", hint="choose one of them")
+    count = asked.clients + 1
+    check_split(asked.split, count)
+    ports: list[int] = []
+    while len(ports) < count:
+        ports += [port for port in [free_port(0)] if port not in ports]
+    demo_gossip.demo(demo_gossip.Company(asked.rounds, asked.split, asked.seed, device, tuple(ports)))
 
 
 def check_split(split: str, clients: int) -> None:

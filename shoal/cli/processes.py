@@ -75,10 +75,21 @@ class Household:
 
     def check(self) -> None:
         """Raise `ShoalError` with the end of its log if a process has ended."""
+        self._check(self._codes(), ())
+
+    def all_ended(self) -> bool:
+        """Whether all have come to a good end. Raises `ShoalError` with the log of one that has come to another."""
+        codes = self._codes()
+        self._check(codes, (0,))
+        return None not in codes
+
+    def _codes(self) -> list[int | None]:
         with signals.held():  # `poll` has a lock, which `kill` needs too
-            codes = [child.process.poll() for child in self.children]
+            return [child.process.poll() for child in self.children]
+
+    def _check(self, codes: Sequence[int | None], good: Sequence[int]) -> None:
         for child, code in zip(self.children, codes, strict=True):
-            if code is not None:
+            if code is not None and code not in good:
                 raise ShoalError(
                     f"{child.name} has ended with exit code {code}; the end of its log:\n{child.tail()}",
                     code="demo.crashed",

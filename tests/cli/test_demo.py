@@ -84,6 +84,31 @@ def test_the_drift_is_seen_and_answered(tmpdir_of_demo: Path) -> None:
     assert folders(tmpdir_of_demo) == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_peers_without_a_server_become_one(tmpdir_of_demo: Path) -> None:
+    running = process("demo", "--gossip", "--json")
+    output, said = running.communicate(timeout=280)
+    assert running.returncode == 0, said
+    data = json.loads(output)["data"]
+    print(f"{data['wall_s']:.1f} s, {data['accuracy']:.3f}")  # noqa: T201
+    peers = data["peers"]
+    assert [peer["name"] for peer in peers] == [f"peer-{number}" for number in range(1, 6)]
+    assert all(peer["rounds"] == 30 for peer in peers)
+    assert data["accuracy"] >= 0.93
+    accuracies = [peer["accuracy"] for peer in peers]
+    assert max(accuracies) - min(accuracies) < 0.01, "they hold one model"
+    model = 4 * (64 * 64 + 64 + 64 * 10 + 10)
+    assert all(min(peer["sent_bytes"], peer["received_bytes"]) > 5 * model for peer in peers)
+    assert folders(tmpdir_of_demo) == []
+
+
+def test_a_drift_needs_a_server(shoal: Shoal) -> None:
+    result = shoal("demo", "--gossip", "--drift")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--drift needs a server" in result.stderr
+
+
 def test_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind((demo.HOST, 0))

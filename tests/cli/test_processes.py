@@ -105,6 +105,21 @@ def test_a_crash_is_told_with_the_end_of_the_log() -> None:
     assert "line 80" not in caught.value.message
 
 
+def test_a_good_end_is_awaited_and_another_told() -> None:
+    with household("shoal-test-") as house:
+        quick = child(house, "a", "pass")
+        slow = child(house, "b", SLEEPS)
+        until(lambda: quick.process.poll() is not None and "asleep" in slow.tail())
+        assert not house.all_ended()
+        slow.process.kill()
+        slow.process.wait()
+        with pytest.raises(ShoalError, match="b has ended with exit code"):
+            house.all_ended()
+    with household("shoal-test-") as house:
+        until(lambda one=child(house, "a", "pass"): one.process.poll() is not None)
+        assert house.all_ended()
+
+
 @pytest.mark.parametrize("number", ENDING)
 def test_it_ends_as_at_ctrl_c(number: int) -> None:
     before = signal.getsignal(number)

@@ -39,6 +39,14 @@ def test_the_digits_are_divided_without_overlap(split: str) -> None:
     assert len(digits.held_out().test_data.tensors[0]) == 359
 
 
+def test_nodes_that_are_compared_are_measured_on_the_same_digits() -> None:
+    learners = [digits.compared(part, 3, split="iid") for part in range(3)]
+    common = digits.held_out().test_data.tensors
+    assert all(bool((one.test_data.tensors[0] == common[0]).all()) for one in learners)
+    x, _ = digits.digits()
+    assert sum(len(one.train_data.tensors[0]) for one in learners) + len(common[0]) == len(x)
+
+
 @pytest.mark.parametrize("model", models.DIGITS)
 def test_the_digits_models_learn(model: str) -> None:
     learner = digits.learner(0, 1, split="iid", model=model)
