@@ -27,6 +27,7 @@ import structlog
 
 from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
+from peer.jury import Gate, Quarantine
 from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of
 from peer.mailbox import Mailbox
@@ -113,6 +114,7 @@ class Node:
         self.phase = "starting"
         self._ended, self._company = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.quarantine = Quarantine()
 
     def __enter__(self) -> Self:
         self.desk.__enter__()
@@ -121,22 +123,22 @@ class Node:
         self.gate, self.gate_lock = desk.gatekeeper(papers), threading.Lock()
         self.signer = Signer(papers.key, papers.charter, desk.boot)
         job = self.settings.folder / "job.toml"
-        self.trainer = Trainer(
-            Task(
-                job.absolute(),
-                self.settings.learner or papers.spec.learner,
-                desk.bodies.folder.absolute(),
-                desk.made.folder.absolute(),
-                options={**papers.spec.options, **self.settings.options},
-                device=self.settings.device,
-                precision=self.settings.precision,
-                threads=self.settings.threads,
-            )
+        task = Task(
+            job.absolute(),
+            self.settings.learner or papers.spec.learner,
+            desk.bodies.folder.absolute(),
+            desk.made.folder.absolute(),
+            options={**papers.spec.options, **self.settings.options},
+            device=self.settings.device,
+            precision=self.settings.precision,
+            threads=self.settings.threads,
         )
+        self.trainer, self.judge = Trainer(task), Trainer(task)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.trainer.close()
+        self.judge.close()
         for task in self._tasks:
             task.cancel()
         for link in getattr(self, "links", {}).values():
@@ -168,6 +170,7 @@ class Node:
         self.standard = Standard(spec.name, payload_layout({"model": holding.model.layout}), desk.bodies)
         self.standard.awaited, self.standard.norm = desk.awaited, norm(holding.model)
         self._check_schema(holding.model)
+        self.loss_gate = Gate(self.judge, partial(self._measured, self.judge), spec.gossip.gate)
         self._connect(rng)
 
     async def _initial(self) -> tuple[Tree, float]:
@@ -240,10 +243,11 @@ class Node:
     async def leave(self) -> Summary:
         """Begin nothing new, settle what is open, say goodbye."""
         finished = self.finished
-        drawn = await self._measured() if finished else {}
+        drawn = await self._measured(self.trainer) if finished else {}
         self.phase = "leaving"
         settled = await self.pump.halt("leaving", self.settings.settle_s)
         await self.trainer.end()
+        await self.judge.end()
         await self.pump.leave()
         await self._collected()
         self.pump.stop()
@@ -277,7 +281,7 @@ class Node:
                 self._company.set()
             if self.finished and not self.own:
                 self.phase = "drawing near"
-                self.own = await self._measured()
+                self.own = await self._measured(self.trainer)
             if self.gossip.drained and self.own:
                 self.phase = "done"
                 self._ended.set()
@@ -292,7 +296,7 @@ class Node:
         self.desk.keep_gate(snapshot)
         self.standard.norm = norm(self.gossip.me.model)
 
-    async def _measured(self) -> Metrics:
+    async def _measured(self, trainer: Trainer) -> Metrics:
         """What the learner says about the present model; nothing, where it fails."""
         model = self.gossip.me.model
 
@@ -303,7 +307,7 @@ class Node:
 
         ref = await in_thread(put)
         try:
-            return await self.trainer.evaluate(ref)
+            return await trainer.evaluate(ref)
         except ShoalError as error:
             self.log.warning("not evaluated", why=error.message, hint=error.hint)
             return {"eval/examples": 0.0}
@@ -315,10 +319,26 @@ class Node:
     async def hear(self, messages: Sequence[PeerMessage], intake: Intake) -> list[Told]:
         """Take what a peer says; what it is answered, with what has been waiting for it."""
         try:
-            told = await self.pump.hear(messages)
+            told = await self.pump.hear(messages, await self._declined(messages))
         finally:
             intake.release()
         return [*told, *self.mailbox.take(messages[0].node)]
+
+    async def _declined(self, messages: Sequence[PeerMessage]) -> dict[int, str]:
+        """Which of these are to be declined, by their places, and why."""
+        if messages[0].node in self.quarantine.nodes:
+            return dict.fromkeys(range(len(messages)), "quarantine")
+        if not self.papers.spec.gossip.gate:
+            return {}
+        found = {}
+        for place, message in enumerate(messages):
+            if peer_wire.body_of(message) is None:
+                continue
+            why = await self.loss_gate.fault(message, self.gossip.me.round)
+            if why:
+                found[place] = why
+                self.refuse("peer.loss", why, message.node)
+        return found
 
     def _heard(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
         """What a peer has answered may lead to more."""
@@ -361,6 +381,9 @@ class Node:
         """Something was refused: count it, and say it."""
         self.refused[code] = self.refused.get(code, 0) + 1
         self.log.warning("refused", code=code, why=why, sender=sender)
+        if sender in self.links.keys() | self._callers and self.quarantine.note(sender, code):
+            self.pump.shun(sender)
+            self.noted(Note("warning", f"{sender} is in quarantine: {code} again and again", 0, sender))
 
     def status(self) -> dict[str, Any]:
         """How it goes, as JSON values."""
@@ -381,6 +404,7 @@ class Node:
             "peers": peers,
             "exchanges": gossip.mixer.tallies(),
             "refused": self.refused,
+            "quarantine": sorted(self.quarantine.nodes),
             "mailbox": {"waiting": self.mailbox.waiting(), "dropped": self.mailbox.dropped},
             "bytes": self.ledger.totals(),
             "trainer_starts": self.trainer.starts,

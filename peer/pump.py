@@ -16,7 +16,7 @@ Who answers waits until his message has been acted on. Bodies that nobody names 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -27,7 +27,7 @@ import structlog
 from peer.folder import Desk
 from peer.link import Told
 from shoal.core.errors import Cancelled, ShoalError
-from shoal.core.gossip import Gossip, Halt, Learned, Live, PeerEffect, PeerEvent
+from shoal.core.gossip import Decline, Gossip, Halt, Learned, Live, PeerEffect, PeerEvent
 from shoal.core.machine import Done, Effect, Note, Result, Save, Standing, Tell, Timer, Wake, Work
 from shoal.core.membership import Membership
 from shoal.core.message import Ref
@@ -94,6 +94,8 @@ class Pump:
         self._alarm: asyncio.TimerHandle | None = None
         self._gossip_at = inf
         self._there = Live(frozenset())
+        self.shunned: frozenset[str] = frozenset()
+        """With whom nothing is begun."""
         self._fed = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -118,18 +120,27 @@ class Pump:
         """Let `run` end."""
         self._queue.put_nowait(None)
 
-    async def hear(self, messages: Sequence[PeerMessage]) -> list[Told]:
-        """Take what one peer says in one letter; what it is answered. All messages are of the same peer."""
+    async def hear(self, messages: Sequence[PeerMessage], decline: Mapping[int, str] | None = None) -> list[Told]:
+        """Take what one peer says in one letter; what it is answered. All messages are of the same peer.
+
+        `decline`: by their places, those whose models must not be mixed, and why.
+        """
         said: list[Told] = []
         waits: list[asyncio.Future[list[Told]]] = []
-        for message in messages if self._tasks is not None else ():
+        for place, message in enumerate(messages if self._tasks is not None else ()):
             if isinstance(message, MembershipMessage):
                 said += self._members(self.membership.on(message, self.ports.clock()), message.node)
             elif isinstance(message, MixingMessage):
-                waits.append(self._ask(message, message.node))
+                why = (decline or {}).get(place, "")
+                waits.append(self._ask(Decline(message, why) if why else message, message.node))
             else:
                 self.log.warning("nobody here to act on this", message=type(message).__name__, peer=message.node)
         return [*said, *(told for answer in await asyncio.gather(*waits) for told in answer)]
+
+    def shun(self, node: str) -> None:
+        """Begin nothing with that peer any more."""
+        self.shunned |= {node}
+        self._look()
 
     async def halt(self, why: str, patience_s: float) -> bool:
         """Begin nothing new, and wait until exchanges are settled, for so long at most; whether they are."""
@@ -155,13 +166,17 @@ class Pump:
         for effect in effects:
             if isinstance(effect, Note):
                 self.ports.watch.noted(effect)
-        within = self.membership.within_reach()
-        there = Live(within, self.membership.away(), self.membership.live() - within)
+        self._look()
+        self._set_alarm()
+        return answer
+
+    def _look(self) -> None:
+        """Let `Gossip` know who is there, if that has changed."""
+        within = self.membership.within_reach() - self.shunned
+        there = Live(within, self.membership.away(), self.membership.live() - within - self.shunned)
         if there != self._there:
             self._there = there
             self._ask(there, "")
-        self._set_alarm()
-        return answer
 
     # Gossip
 

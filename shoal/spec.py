@@ -111,6 +111,11 @@ class Gossip(_Table):
         le=100_000,
         description="meetings at the end, of models that differ more, after which it ends anyway",
     )
+    gate: float = Field(
+        0.0,
+        ge=0,
+        description="decline a model whose loss on own data is greater than so many times one's own, plus 0.5; 0: any",
+    )
     min_peers: int = Field(
         2, ge=1, le=4096, description="local rounds begin when so many peers are there, oneself included"
     )

@@ -50,6 +50,14 @@ class Live:
 
 
 @dataclass(frozen=True)
+class Decline:
+    """A peer says this, and its model must not be mixed, for a reason that only the shell can see."""
+
+    message: MixingMessage
+    why: str
+
+
+@dataclass(frozen=True)
 class Halt:
     """Begin nothing new: neither a local round nor an exchange. What is under way is brought to its end."""
 
@@ -65,7 +73,7 @@ class Learned:
     metrics: Metrics
 
 
-PeerEvent = MixingMessage | Timer | Done | Live | Halt
+PeerEvent = MixingMessage | Decline | Timer | Done | Live | Halt
 PeerEffect = Effect | Learned
 
 
@@ -148,6 +156,10 @@ class Mixer(Protocol):
 
     def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
         """A peer says something. Its membership, and the form of its body, have been checked."""
+        ...
+
+    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
+        """The same, but nothing new is entered into with that peer, and its model is not mixed if that can be."""
         ...
 
     def ring(self, me: Holding, now: float) -> Sequence[Effect]:
@@ -287,6 +299,8 @@ class Gossip:
             case Halt():
                 self.halted = event.why
                 self.mixer.halt()
+            case Decline():
+                effects += self.mixer.decline(event.message, event.why, self.me, now)
             case _:
                 effects += self._heard(event, now)
         return self._wrapped([*effects, *self._go_on(), *self._rest(now)])

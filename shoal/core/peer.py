@@ -29,7 +29,7 @@ from typing import Any, Literal
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.failover import Base, Failover
 from shoal.core.filter import Filters, unpack
-from shoal.core.gossip import Gossip, Halt, Live, PeerEffect, PeerEvent
+from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent
 from shoal.core.machine import (
     HUB,
     Amend,
@@ -196,7 +196,7 @@ class Peer:
                 return self._peer_says(event, now)
             case Join() | Poll() | Knock() | Status() | Report() | Fail() | Pause() | Resume() | Switch():
                 return []  # for a hub
-            case Halt():
+            case Halt() | Decline():
                 return self._gossip(event, now)
             case _:
                 return self._gossip(event, now) if self.gossip is not None else self._not_here(event)

@@ -258,6 +258,17 @@ class AllReduceMixer:
                 effects = self._spoil(message, me)
         return [*effects, *self._advance(me, now), *self.ring(me, now)]
 
+    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
+        """A piece of a mean says nothing of one model: the round is given up."""
+        effects: list[Effect] = []
+        if isinstance(message, Part):
+            xid = (message.node, message.round, message.step)
+            effects = [Tell(message.node, Never(me.node, xid, why))]
+            if self.open is not None and message.round == self.round:
+                effects += self._give_up(why, me)
+            return [*effects, *self.ring(me, now)]
+        return self.on(message, me, now)
+
     def _spoil(self, never: Never, me: Holding) -> list[Effect]:
         """A neighbour on the ring has given a round up."""
         round_, one = never.id[1], self.open

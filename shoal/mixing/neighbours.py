@@ -211,14 +211,20 @@ class NeighboursMixer:
             self._unheard.drop(message.node)
         return [*effects, *self.ring(me, now)]
 
-    def _offered(self, offer: Offer, me: Holding) -> list[Effect]:
+    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
+        """An offer is not waited for any longer in its round; its weight goes to the peer itself."""
+        if isinstance(message, Offer):
+            return [*self._offered(message, me, why), *self.ring(me, now)]
+        return self.on(message, me, now)
+
+    def _offered(self, offer: Offer, me: Holding, why: str = "") -> list[Effect]:
         """Keep it if it is of this round or a later one. Whatever it is, it need not come again."""
         node, answer = offer.node, Tell(offer.node, Taken(me.node, (offer.node, offer.round, 0)))
         if offer.round > self.round:
             self._unheard.drop(node)
         elif self.open is None or offer.round < self.round or node in self.open.heard:
             return [answer]
-        why = self._fault(offer, me)
+        why = why or self._fault(offer, me)
         if why:
             self.refused += 1
             if self.open is not None and offer.round == self.round:

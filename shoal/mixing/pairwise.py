@@ -252,6 +252,16 @@ class PairwiseMixer:
             effects = self._answered(message, me, now)
         return [*effects, *self.ring(me, now)]
 
+    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
+        """Reserve: busy. Swap: never. To everything else our word is given already."""
+        mine = message.id[0] == message.node if isinstance(message, Reserve | Swap) else False
+        if isinstance(message, Reserve) and mine:
+            return [Tell(message.node, Busy(me.node, message.id, why)), *self.ring(me, now)]
+        if isinstance(message, Swap) and mine and message.id not in self.answers:
+            self.refused += 1
+            return [*self._promise_never(message.node, message.id, me, why), *self.ring(me, now)]
+        return self.on(message, me, now)
+
     def _partner_in(self, xid: ExchangeId, me: Holding) -> str:
         """With whom this peer began that exchange; "" if it did not, or if it is over."""
         if xid in self.doubts:

@@ -170,13 +170,20 @@ class PushSumMixer:
                 self._answered(message, me)
         return [*effects, *self.ring(me, now)]
 
-    def _pushed(self, push: Push, me: Holding) -> list[Effect]:
+    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
+        """The mass goes back to its sender."""
+        if isinstance(message, Push) and message.id[0] == message.node:
+            self._begin(me)
+            return [*self._pushed(message, me, why), *self.ring(me, now)]
+        return self.on(message, me, now)
+
+    def _pushed(self, push: Push, me: Holding, why: str = "") -> list[Effect]:
         """Add it, once; or refuse it, for ever."""
         _, boot, number = push.id
         last = self.last.get(push.node, Last(-1, -1, True))
         effects: list[Effect] = []
         if (boot, number) > (last.boot, last.number):
-            why = self._fault(push, me)
+            why = why or self._fault(push, me)
             last = self.last[push.node] = Last(boot, number, not why)
             if why:
                 self.refused += 1

@@ -116,7 +116,8 @@ def test_a_good_end_is_awaited_and_another_told() -> None:
         with pytest.raises(ShoalError, match="b has ended with exit code"):
             house.all_ended()
     with household("shoal-test-") as house:
-        until(lambda one=child(house, "a", "pass"): one.process.poll() is not None)
+        one = child(house, "a", "pass")
+        until(lambda: one.process.poll() is not None)
         assert house.all_ended()
 
 

@@ -20,7 +20,7 @@ from peer.folder import read_papers
 from peer.invite import Invited, invite
 from peer.node import Node, Settings, Summary
 from shoal import peer_wire, wire
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.gossip import Learned
 from shoal.core.machine import Result, Work
 from shoal.core.message import Metrics, Ref
@@ -104,8 +104,9 @@ class HereTrainer:
         return made
 
     async def evaluate(self, model: Ref) -> Metrics:
-        assert self._bodies.has(model.digest)
-        return {"eval/accuracy": 0.5}
+        """Its loss is the length of its weights."""
+        values = floats(tree_slot(self._bodies.get(model), "model"))
+        return {"eval/accuracy": 0.5, "eval/loss": float(np.linalg.norm(values))}
 
     def close(self) -> None:
         self.hold.set()
@@ -133,7 +134,7 @@ async def node(
 ) -> AsyncIterator[Node]:
     """A peer that listens at `node.port`, and runs."""
     with listen("127.0.0.1", more.pop("port", 0)) as sock, Node(Settings(folder, **more), Silent()) as made:
-        made.trainer = HereTrainer(made.desk.made, made.desk.bodies, number)  # type: ignore[assignment]
+        made.trainer = made.judge = HereTrainer(made.desk.made, made.desk.bodies, number)  # type: ignore[assignment]
         if hold:
             made.trainer.hold.clear()  # type: ignore[attr-defined]
         await made.start()

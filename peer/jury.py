@@ -1,0 +1,84 @@
+"""Whose models are not mixed, though nothing is wrong with their form: by their loss, or because of what came before.
+
+    gate          a model whose loss on this peer's own data is far worse than its own model's is declined
+    quarantine    who has sent three inputs that had to be refused for the same reason is declined from then on
+
+To decline is part of the protocol: neither side mixes, and nothing is lost (`Mixer.decline`). It is possible up to the
+moment at which this peer takes its step. Who began an exchange sees the other's model after that one's step, and must
+take its own: a gate protects peers that are asked, and clipping those that ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from math import isfinite
+from typing import Protocol
+
+from shoal.core.errors import ShoalError
+from shoal.core.message import Metrics, Ref
+from shoal.core.peer_message import Offer, PeerMessage, Push, Swap
+
+LOSS = "eval/loss"
+LOSS_LEAST, LOSS_MORE = 0.3, 0.5
+"""A small loss of one's own counts as so much; and another's may be so much greater in any case."""
+SAME_MAX = 3
+"""So many inputs that are refused for one reason put their sender in quarantine."""
+ACCIDENTS = ("payload.short", "payload.length")
+"""Refusals that a broken connection may cause, and nobody's fault."""
+
+
+class Judge(Protocol):
+    """Measures models on this peer's own data."""
+
+    async def evaluate(self, model: Ref) -> Metrics:
+        """Its metrics. Raises `ShoalError`."""
+        ...
+
+
+class Quarantine:
+    """Counts what was refused, for each sender and reason. Whoever is in stays in for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._refused: Counter[tuple[str, str]] = Counter()
+        self.nodes: set[str] = set()
+
+    def note(self, sender: str, code: str) -> bool:
+        """An input of an authenticated sender was refused; whether that puts it in."""
+        if not code.startswith(("payload.", "peer.weight", "peer.loss")) or code in ACCIDENTS:
+            return False
+        self._refused[sender, code] += 1
+        if self._refused[sender, code] < SAME_MAX or sender in self.nodes:
+            return False
+        self.nodes.add(sender)
+        return True
+
+
+class Gate:
+    """The loss gate: more than `times` one's own loss, and a little, is too much. It asks one thing at a time."""
+
+    def __init__(self, judge: Judge, own: Callable[[], Awaitable[Metrics]], times: float) -> None:
+        self._judge, self._own, self._times = judge, own, times
+        self._turn = asyncio.Lock()
+        self._round = -1
+        self._own_loss: float | None = None
+
+    async def fault(self, message: PeerMessage, round_: int) -> str:
+        """Why this message's model must not be mixed; empty where it may. A judge that fails judges nobody.
+
+        `round_`: of this peer; its own model is measured once in each.
+        """
+        if not isinstance(message, Swap | Push | Offer):
+            return ""
+        async with self._turn:
+            try:
+                if round_ != self._round:
+                    self._own_loss, self._round = (await self._own()).get(LOSS), round_
+                theirs = (await self._judge.evaluate(message.body)).get(LOSS)
+            except ShoalError:
+                return ""
+        if theirs is None or self._own_loss is None or not isfinite(self._own_loss):
+            return ""
+        most = self._times * max(self._own_loss, LOSS_LEAST) + LOSS_MORE
+        return "" if theirs <= most else f"its loss here is {theirs:.4g}; at most {most:.4g}, by this peer's own"
