@@ -100,7 +100,7 @@ class PeerLink:
     def __init__(
         self, peer: Peer, url: str, office: Office, heard: Callable[[Sequence[PeerMessage], Intake], None]
     ) -> None:
-        self.peer, self._office, self._heard = peer, office, heard
+        self.peer, self.url, self._office, self._heard = peer, url, office, heard
         self._ways = {kind: _Way(url, kind) for kind in FLOOR_S}
         self.failed, self.dropped = 0, 0
         self.last_error = ""

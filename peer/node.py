@@ -68,6 +68,8 @@ class Settings:
     threads: int = 0
     join: dict[str, str] = field(default_factory=dict)
     roster: Path | None = None
+    lan: bool = False
+    """Whether to announce oneself on the network, and to look for the others there."""
     books: bool = False
     settle_s: float = 10.0
     """How long open exchanges are waited for when the peer leaves."""
@@ -193,22 +195,40 @@ class Node:
         period_s = spec.gossip.period_s
         pace = Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s)
         membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace, incarnation=self.desk.boot)
-        ways = self._ways()
-        membership.admit(frozenset(peer.node for peer in papers.roster.peers), ways)
-        self._callers = ways.callers
         self.mailbox = Mailbox(spec.gossip.patience_s, peer_wire.BODIES_MAX * self.standard.body_bytes)
         ports = Ports(self.desk, self.send, self._perform, time.monotonic, self)
         self.pump = Pump(self.gossip, membership, ports)
-        office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
+        self._office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
         self.links: dict[str, PeerLink] = {}
         for peer in papers.others:
             if peer.urls or peer.node in self.settings.join:
                 url = address_of(peer, self.settings.join)
-                self.links[peer.node] = PeerLink(peer, url, office, self._heard)
+                self.links[peer.node] = PeerLink(peer, url, self._office, self._heard)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Tell membership who takes part, and who can be called."""
+        ways = self._ways()
+        self._callers = ways.callers
+        self.pump.membership.admit(frozenset(peer.node for peer in self.papers.roster.peers), ways)
+
+    def found(self, peer_id: str, url: str) -> None:
+        """A peer seems to be there: whoever has no other address, or none that works, is called there from now on."""
+        peer = next((one for one in self.papers.others if one.peer_id == peer_id), None)
+        if peer is None or peer.node in self.settings.join:
+            return
+        link = self.links.get(peer.node)
+        if link is not None and (link.url == url or not link.last_error):
+            return
+        if link is not None:
+            link.close()
+        self.links[peer.node] = PeerLink(peer, url, self._office, self._heard)
+        self.log.info("found", peer=peer.node, url=url)
+        self._admit()
 
     def _ways(self) -> Ways:
-        """Who can be called, by the roster and by what a person has said."""
-        silent = {peer.node for peer in self.papers.others if not peer.urls} - self.settings.join.keys()
+        """Who can be called, by the roster, by what a person has said, and by what was found."""
+        silent = {peer.node for peer in self.papers.others} - self.links.keys()
         if self.papers.me.inbound:
             return Ways(callers=frozenset(silent))
         return Ways(hidden=frozenset(silent), collect=COLLECT)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 from peer.app import listen, serving
+from peer.lan import Announced, Lan, own_addresses
 from peer.node import Node, Settings, Summary, Watch
 from shoal.runtime.store import CrashPoint, no_crash
+from shoal.runtime.threads import in_thread
 
 OK, INTERRUPTED = 0, 130
 
@@ -51,7 +54,7 @@ class _Process:
                 await node.trainer.end()
                 return self._code, node.nothing()
             await starting
-            async with serving(node, sock):
+            async with serving(node, sock), announced(node, host, sock.getsockname()[1]):
                 running = asyncio.create_task(node.run())
                 listens(node.me, sock.getsockname()[1])
                 over = asyncio.create_task(node.over())
@@ -70,3 +73,22 @@ class _Process:
             self._node.trainer.close()
             os._exit(INTERRUPTED)
         self._told.set()
+
+
+@asynccontextmanager
+async def announced(node: Node, host: str, port: int) -> AsyncIterator[None]:
+    """Let others on this network know where it is, and look for them, if it is to. Raises `ShoalError`."""
+    if not node.settings.lan:
+        yield
+        return
+    loop, me = asyncio.get_running_loop(), node.papers.me
+
+    def found(peer_id: str, url: str) -> None:
+        loop.call_soon_threadsafe(node.found, peer_id, url)
+
+    lan = Lan(Announced(node.papers.spec.name, me.node, me.peer_id, own_addresses(host), port), found)
+    await in_thread(lan.__enter__)
+    try:
+        yield
+    finally:
+        await in_thread(lan.__exit__)

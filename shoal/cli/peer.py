@@ -38,6 +38,28 @@ class Mine:
     precision: Precision = None
 
 
+@dataclass(frozen=True)
+class Net:
+    """Where this peer and the others are."""
+
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="default: the roster's port, on 127.0.0.1 if it says so, else on all addresses",
+            show_default=False,
+        ),
+    ] = None
+    join: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=URL", help="where a peer is, if not where the roster says", show_default=False),
+    ] = None
+    roster: Annotated[Path | None, typer.Option(help="a newer roster than the folder's", show_default=False)] = None
+    lan: Annotated[
+        bool, typer.Option("--lan", help="announce this peer on its network, and look for the others there")
+    ] = False
+
+
 app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
 
 
@@ -120,19 +142,7 @@ def run(
     folder: Annotated[Path, typer.Argument(help="folder of this peer, from shoal peer new", show_default=False)],
     *,
     mine: Mine,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="default: the roster's port, on 127.0.0.1 if it says so, else on all addresses",
-            show_default=False,
-        ),
-    ] = None,
-    join: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=URL", help="where a peer is, if not where the roster says", show_default=False),
-    ] = None,
-    roster: Annotated[Path | None, typer.Option(help="a newer roster than the folder's", show_default=False)] = None,
+    net: Net,
     linger: Annotated[
         float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
     ] = 60.0,
@@ -155,7 +165,7 @@ def run(
     from peer.node import Settings
     from shoal.runtime import logs
 
-    papers = read_papers(folder, roster)
+    papers = read_papers(folder, net.roster)
     logs.configure("peer", level=log_level(), node=papers.me.node)
     share_cache()
     settings = Settings(
@@ -164,12 +174,13 @@ def run(
         options=assignments(mine.option, "--option") if mine.option else {},
         device=mine.device or "",
         precision=mine.precision or "",
-        join={name: str(url) for name, url in assignments(join, "--join").items()} if join else {},
-        roster=roster,
+        join={name: str(url) for name, url in assignments(net.join, "--join").items()} if net.join else {},
+        roster=net.roster,
         books=books,
         linger_s=linger,
+        lan=net.lan,
     )
-    host, port = where(listen, papers.me.urls[0] if papers.me.urls else "")
+    host, port = where(net.listen, papers.me.urls[0] if papers.me.urls else "", everywhere=net.lan)
     rounds = papers.spec.gossip.rounds or papers.spec.rounds
     with out.progress(papers.spec.name, rounds or None) as advance:
         code, summary = run_peer(settings, host, port, Shown(advance, rounds), announced)
@@ -182,7 +193,7 @@ def announced(name: str, port: int) -> None:
     out.notice(f"{safe(name)} answers on port {port}  [dim](Ctrl-C leaves)[/]")
 
 
-def where(listen: str | None, url: str) -> tuple[str, int]:
+def where(listen: str | None, url: str, *, everywhere: bool = False) -> tuple[str, int]:
     """(host, port) to listen on. Raises `ShoalError`."""
     from shoal.runtime.address import is_loopback, parse
 
@@ -192,7 +203,7 @@ def where(listen: str | None, url: str) -> tuple[str, int]:
             raise ShoalError(f"--listen {listen}: no HOST:PORT", code="usage.invalid", hint="for example 0.0.0.0:9001")
         return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what was asked for
     if not url:
-        return "127.0.0.1", 0
+        return ("0.0.0.0" if everywhere else "127.0.0.1"), 0  # noqa: S104 - others are to find it
     found = parse(url)
     return (found.host if is_loopback(found) else "0.0.0.0"), found.port  # noqa: S104 - as others are to reach it
 
