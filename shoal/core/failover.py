@@ -43,3 +43,11 @@ class Base:
 
     version: int = -1
     model: Ref | None = None
+
+
+@dataclass(frozen=True)
+class Holds:
+    """An event: the node has this version's model, whole, and keeps it. From there it could carry on."""
+
+    version: int
+    model: Ref

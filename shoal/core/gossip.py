@@ -321,7 +321,8 @@ class Gossip:
         self._begun += 1
         seed = self.plan.seed_of(me.round + 1, me.node)
         body = me.bodies.put(self.algorithm.order(me.slots, me.node, "train"))
-        self.order = Order((me.boot, self._begun), me.node, "gossip", me.round, seed, body)
+        once = self.algorithm.based  # who would go on until somebody asks is asked after one piece
+        self.order = Order((me.boot, self._begun), me.node, "gossip", me.round, seed, body, recall=once)
         return [Work(self.order, self.memory)]
 
     def _worked(self, done: Done, now: float) -> list[PeerEffect]:

@@ -25,6 +25,7 @@ is not part of it: after a crash the journal's events since the last snapshot ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
@@ -156,9 +157,19 @@ class Hub(HubActs):
         """A peer carries on without us. It obeys a term above its own, so ours must be one."""
         if self.phase in ("done", "stopped"):
             return [Send(event.node, self.standing(event.node))]
-        if event.term >= self.boot:
-            self.boot, self.issued = event.term + 1, 0
-        return [Send(event.node, Lease(self.boot))]
+        again = self._begin_term(event.term + 1) if event.term >= self.boot else []
+        return [Send(event.node, Lease(self.boot)), *again]
+
+    def _begin_term(self, boot: int) -> list[Effect]:
+        """From now on our orders are of that term. Peers obey no older one, so theirs are given anew."""
+        self.boot, self.issued = boot, 0
+        effects: list[Effect] = []
+        for member in self.roster.all():
+            if member.order is not None and member.order.kind == "gossip":
+                self.issued += 1
+                member.give(replace(member.order, id=(self.boot, self.issued)))
+                effects.append(Send(member.node, self.standing(member.node)))
+        return effects
 
     def _status(self, event: Status, now: float) -> list[Effect]:
         """Keep a node's latest word on its order. One that is late or doubled changes nothing, but shows that the
@@ -355,8 +366,8 @@ class Hub(HubActs):
         return closed
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:
-        self.boot, self.issued = max(self.boot, self.plan.term) + 1, 0
-        return [Note("state", f"coordinator started (boot {self.boot})", self.version)]
+        again = self._begin_term(max(self.boot, self.plan.term) + 1)
+        return [Note("state", f"coordinator started (boot {self.boot})", self.version), *again]
 
     # Snapshots
 

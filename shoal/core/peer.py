@@ -27,7 +27,7 @@ from math import inf
 from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.failover import Base, Failover
+from shoal.core.failover import Base, Failover, Holds
 from shoal.core.filter import Filters, unpack
 from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent
 from shoal.core.machine import (
@@ -83,8 +83,10 @@ from shoal.core.peer_message import (
     Relayed,
     Reserve,
     Resolve,
+    Settle,
     Suspect,
     Swap,
+    Swapped,
 )
 from shoal.core.tree import Slots, add, sub
 from shoal.core.worker import Worker
@@ -92,7 +94,8 @@ from shoal.core.worker import Worker
 ASK_S = 2.0
 """A suspicious node asks the others so often."""
 
-Event = Message | HubMessage | PeerEvent | Progress | Rejected
+
+Event = Message | HubMessage | PeerEvent | Progress | Rejected | Holds
 
 State = Literal["coordinated", "suspect", "away", "handover"]
 
@@ -154,11 +157,6 @@ class Peer:
         own = [self.base.model, self.order.body if self.order is not None else None]
         return [ref for ref in own if ref is not None] + (self.gossip.names() if self.gossip is not None else [])
 
-    def holds(self, version: int, model: Ref) -> None:
-        """The node has this version's model, whole, and keeps it."""
-        if version > self.base.version:
-            self.base = Base(version, model)
-
     # Events
 
     def start(self, now: float) -> list[PeerEffect]:
@@ -182,6 +180,9 @@ class Peer:
             case Live():
                 self.live = event.nodes - {self.node}
                 return self._gossip(event, now)
+            case Holds():
+                self._hold(event.version, event.model)
+                return []
             case Done():
                 return self._done(event, now)
             case Progress() | Leave():
@@ -218,9 +219,8 @@ class Peer:
         return self.gossip is None or self.order is not None
 
     def _done(self, done: Done, now: float) -> list[PeerEffect]:
-        if self.gossip is not None:
-            return self._gossip(done, now)
-        return self._from_worker(self.worker.on(done, now), now)
+        away = self.gossip is not None
+        return self._gossip(done, now) if away else self._from_worker(self.worker.on(done, now), now)
 
     def _gossip(self, event: PeerEvent, now: float) -> list[PeerEffect]:
         return self._from_gossip(self.gossip.on(event, now)) if self.gossip is not None else []
@@ -231,13 +231,15 @@ class Peer:
             return [Tell(message.node, Busy(self.node, message.id, "at the server"))]
         if isinstance(message, Swap | Resolve):
             return [Tell(message.node, Never(self.node, message.id, "at the server"))]
+        if isinstance(message, Swapped):  # we handed back with nothing open: that it was settled was not heard
+            return [Tell(message.node, Settle(self.node, message.id))]
         return []
 
     # The hub
 
     def _hub_says(self, message: Message | Rejected, now: float, *, direct: bool) -> list[PeerEffect]:
         """Obey nothing of an earlier term than our own."""
-        said = _term(message)
+        said = _term(message, self.worker.order)
         if said is not None and said < self.term:
             return []
         if self._answering is None or now - self._heard > self.failover.ttl_s:
@@ -248,11 +250,28 @@ class Peer:
             self.relay = ""
         if isinstance(message, Lease):
             return []
+        if self.gossip is not None and self._is_withdrawn(message):
+            return self._left_out(now)
         if self.gossip is not None and isinstance(message, Order) and message.kind != "gossip":
             return []  # it has not heard yet that there is something to hand back
         if isinstance(message, Ack) and self.order is not None and message.order == self.order.id:
             return self._handed_back(message, now)
         return self._from_worker(self.worker.on(message, now), now, self._in_hand())
+
+    def _is_withdrawn(self, message: Message | Rejected) -> bool:
+        """Whether the hub has stopped waiting for us. (While a report is on its way, its answer says so.)"""
+        if self.order is None or self.worker.said is not None:
+            return False
+        if isinstance(message, Order):
+            return message.kind != "gossip" and message.id > self.order.id
+        return isinstance(message, Idle) and message.after >= self.order.id
+
+    def _left_out(self, now: float) -> list[PeerEffect]:
+        """It has gone on without what we have: we knock, and bring it."""
+        assert self.order is not None
+        self.worker.forget(self.order.id)
+        self.order, self._own_at = None, now
+        return self._resume(now) if self.state == "handover" else []
 
     def _in_hand(self) -> Order | None:
         order = self.worker.order
@@ -266,9 +285,6 @@ class Peer:
             match effect:
                 case Wake(at):
                     self._worker_at = at
-                case Work(order) if order.kind != "gossip":
-                    self._remember(order)
-                    found.append(effect)
                 case Work(order) | Amend(order) if order.kind == "gossip":
                     self.order = order
                 case Cancel() if carry_on is not None:
@@ -278,15 +294,13 @@ class Peer:
                 case _:
                     found.append(effect)
         if carry_on is not None and self.gossip is None and carry_on.body is not None:
-            self.holds(carry_on.version, carry_on.body)
+            self._hold(carry_on.version, carry_on.body)
             found += self._go_away(Base(carry_on.version, carry_on.body), in_hand, None, now)
         return found
 
-    def _remember(self, order: Order) -> None:
-        """What an order carries as it is. What filters have packed is whole only once unpacked: see `holds`."""
-        body = order.base or order.body
-        if body is not None and not self.filters:
-            self.holds(order.version, body)
+    def _hold(self, version: int, model: Ref) -> None:
+        if version > self.base.version:
+            self.base = Base(version, model)
 
     def _handed_back(self, ack: Ack, now: float) -> list[PeerEffect]:
         """A version holds our model: be a worker again. Or it does not: stay away."""
@@ -471,9 +485,11 @@ class Peer:
         return [*effects, Wake(alarm)] if alarm < inf else effects
 
 
-def _term(message: Message | Rejected) -> int | None:
-    """The hub's term as a message shows it; None where it shows none."""
+def _term(message: Message | Rejected, held: Order | None) -> int | None:
+    """The hub's term as a message shows it; None where it shows none, or amends what was obeyed when it came."""
     match message:
+        case Amendment(order=order) if held is not None and order == held.id:
+            return None
         case Order(id=order) | Amendment(order=order) | Idle(after=order):
             return order[0]
         case Lease(term):

@@ -12,6 +12,8 @@ move again and again may be overestimated for as long as a job lasts. So nodes d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,17 +40,27 @@ _HALF = np.uint64(32)
 
 def sketch(tree: Tree, draw: int) -> Sketch:
     """The sketch of a tree's floats, numbered in the order of its layout, with the hashes of that draw."""
-    rows = np.zeros((ROWS, BUCKETS))
+    return _rows(tree, [1 + row + ROWS * draw for row in range(ROWS)], BUCKETS).astype(np.float32)
+
+
+def projections(tree: Tree, draw: int, count: int) -> npt.NDArray[np.float64]:
+    """`float64[count]`: one row of so many buckets, exact in double precision: for sums that must come out even."""
+    (row,) = _rows(tree, [draw], count)
+    return np.asarray(row, np.float64)
+
+
+def _rows(tree: Tree, draws: Sequence[int], count: int) -> npt.NDArray[np.float64]:
+    rows = np.zeros((len(draws), count))
     for segment in tree.layout.segments:
         for block in segment.blocks() if segment.is_float else ():
             values = to_float(tree.block(block.start, block.stop), block.dtype)
             places = np.arange(block.first, block.first + values.size, dtype=np.uint64)
-            for row in range(ROWS):
-                mixed = _mixed(places ^ np.uint64(_GAMMA * (1 + row + ROWS * draw) % 2**64))
+            for row, draw in zip(rows, draws, strict=True):
+                mixed = _mixed(places ^ np.uint64(_GAMMA * draw % 2**64))
                 signed = np.where(mixed & np.uint64(1), values, -values)
-                buckets = ((mixed >> _HALF) * np.uint64(BUCKETS)) >> _HALF
-                rows[row] += np.bincount(buckets.astype(np.intp), signed, BUCKETS)
-    return rows.astype(np.float32)
+                buckets = ((mixed >> _HALF) * np.uint64(count)) >> _HALF
+                row += np.bincount(buckets.astype(np.intp), signed, count)  # noqa: PLW2901 - a row of the result
+    return rows
 
 
 def squared_norm(of: Sketch) -> float:

@@ -8,9 +8,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from shoal.core.failover import Failover
+from shoal.core.failover import Failover, Holds
 from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
-from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version
+from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version, Work
 from shoal.core.message import Message, OrderId, Ref, Switch
 from shoal.core.peer import Peer
 from shoal.core.peer_message import PeerMessage, Relayed, Swap, Swapped
@@ -99,7 +99,12 @@ class PeerNode(Node):
     def _take(self, event: Event) -> Sequence[Effect]:
         assert not isinstance(event, Boot | Lost)
         self._order = self.peer.order.id if self.peer.order is not None else None
-        return self._known(self.peer.on(event, self.clock.now))
+        effects = self.peer.on(event, self.clock.now)
+        for order in [effect.order for effect in effects if isinstance(effect, Work) and effect.order.kind != "gossip"]:
+            whole = order.base or order.body  # bodies are everywhere at once here
+            if whole is not None:
+                effects += self.peer.on(Holds(order.version, whole), self.clock.now)
+        return self._known(effects)
 
     def _known(self, effects: Sequence[Effect | Learned]) -> Sequence[Effect]:
         self.learned += [effect for effect in effects if isinstance(effect, Learned)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from shoal.core.algorithm import tree_slot
-from shoal.core.machine import Note, Send
-from shoal.core.message import Order, Stop, Switch
+from shoal.core.machine import Boot, Note, Send
+from shoal.core.message import Knock, Order, Stop, Switch
 from shoal.sim.bodies import MemoryBodies
 from tests.core.test_hub import NODES, hub_of, model, report
 
@@ -29,6 +33,28 @@ def test_there_and_back_twice_said_is_once() -> None:
         assert isinstance(order, Order)
         assert (order.kind, order.recall, order.rev) == ("gossip", True, 1)
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 2.0)
+    assert (hub.mode, hub.version) == ("server", 1)
+    assert list(tree_slot(hub.slots, "model")["w"]) == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("event", [Boot(), Knock("z", 7)])
+def test_orders_to_carry_on_are_given_anew_in_a_new_term(event: Boot | Knock) -> None:
+    """Peers obey nothing of an older term than the hub's, and would not hand back what they are asked for in one."""
+    hub = hub_of(MemoryBodies())
+    hub.on(Switch("gossip"), 1.0)
+    hub.on(Switch("server"), 1.0)
+    before = {node: hub.standing(node) for node in NODES}
+    late = {node: report(hub, node, {"model": model(9.0, 9.0)}, 2.0) for node in NODES}
+    effects = hub.on(event, 2.0)
+    for node in NODES:
+        old, order = before[node], hub.standing(node)
+        assert isinstance(old, Order)
+        assert isinstance(order, Order)
+        assert order.id[0] == hub.boot > old.id[0]
+        assert order == replace(old, id=order.id), "in everything else it is the same"
+        assert Send(node, order) in effects
+        assert hub.verdict(late[node]) is not None, "a report on the old one does not count"
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 3.0)
     assert (hub.mode, hub.version) == ("server", 1)
     assert list(tree_slot(hub.slots, "model")["w"]) == [2.0, 1.0]
 

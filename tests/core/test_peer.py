@@ -9,12 +9,24 @@ import pytest
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
-from shoal.core.failover import Failover
+from shoal.core.failover import Failover, Holds
 from shoal.core.gossip import Gossip, Holding, Live, PeerEffect
-from shoal.core.machine import HUB, Done, Result, Save, Send, Standing, Tell, Timer, Work
-from shoal.core.message import Ack, Idle, Join, Knock, Lease, Order, Poll, Ref, Report
+from shoal.core.machine import HUB, Amend, Done, Result, Save, Send, Standing, Tell, Timer, Work
+from shoal.core.message import Ack, Amendment, Idle, Join, Knock, Lease, Order, Poll, Ref, Report
 from shoal.core.peer import Peer
-from shoal.core.peer_message import Bulletin, Busy, Declare, Never, Relay, Relayed, Reserve, Resolve, Suspect
+from shoal.core.peer_message import (
+    Bulletin,
+    Busy,
+    Declare,
+    Never,
+    Relay,
+    Relayed,
+    Reserve,
+    Resolve,
+    Settle,
+    Suspect,
+    Swapped,
+)
 from shoal.core.plan import Plan
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
@@ -60,7 +72,12 @@ class Bench:
         self.effects = effects
 
     def feed(self, event: Any, now: float) -> None:
-        self.take(self.peer.on(event, now))
+        """What a shell does: the model of an order is there at once."""
+        effects = self.peer.on(event, now)
+        for order in [effect.order for effect in effects if isinstance(effect, Work) and effect.order.kind == "train"]:
+            assert order.body is not None
+            effects += self.peer.on(Holds(order.version, order.body), now)
+        self.take(effects)
 
     def said(self, kind: type) -> list[Any]:
         """What it has just said, to the hub or to peers."""
@@ -116,6 +133,16 @@ def test_nothing_of_an_older_term_is_obeyed() -> None:
         assert bench.peer.order is None
         assert not [effect for effect in bench.effects if isinstance(effect, Work)]
     assert bench.peer.term == 2
+
+
+def test_an_order_in_hand_is_amended_though_the_hub_has_begun_a_new_term() -> None:
+    bench = Bench()
+    bench.feed(bench.order(3), 0.0)
+    bench.feed(Lease(2), 1.0)
+    bench.feed(Amendment((1, 2), rev=1, recall=True), 2.0)
+    assert not [effect for effect in bench.effects if isinstance(effect, Amend)], "of an order that it does not hold"
+    bench.feed(Amendment((1, 3), rev=1, recall=True), 2.0)
+    assert [effect.order.recall for effect in bench.effects if isinstance(effect, Amend)] == [True]
 
 
 def test_an_older_declaration_is_overtaken() -> None:
@@ -249,6 +276,8 @@ def test_who_is_at_the_server_keeps_nobody_waiting() -> None:
     assert bench.said(Busy) == [Busy("a", ("b", 1, 1), "at the server")]
     bench.feed(Resolve("b", ("b", 1, 1)), 1.0)
     assert bench.said(Never) == [Never("a", ("b", 1, 1), "at the server")]
+    bench.feed(Swapped("b", ("a", 1, 1), 5.0, 1.0, bench.model), 1.0)
+    assert bench.said(Settle) == [Settle("a", ("a", 1, 1))], "b waits for that, and nobody else will say it"
 
 
 @pytest.mark.parametrize(
@@ -260,8 +289,41 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
         Failover(**wrong)
 
 
+@pytest.mark.parametrize("recalled", [False, True])
+@pytest.mark.parametrize("news", ["idle", "order"])
+def test_who_was_not_waited_for_brings_what_it_has(recalled: bool, news: str) -> None:
+    """It had the order to carry on; the hub took the job back, and this node did not hear of that in time."""
+    bench = Bench()
+    bench.feed(bench.order(1), 0.0)
+    bench.feed(bench.order(2, kind="gossip", recall=recalled), 1.0)
+    gossip = bench.peer.gossip
+    assert gossip is not None
+    assert bench.peer.state == ("handover" if recalled else "away")
+    bench.feed(Idle((1, 9)) if news == "idle" else bench.order(9, version=1), 2.0)
+    assert (bench.peer.state, bench.peer.order, gossip.halted) == ("away", None, "")
+    assert bench.peer.gossip is gossip, "nobody has what it learned"
+    joins: list[Join] = []
+    for second in range(3, 60):
+        bench.feed(Timer(), float(second))
+        joins += bench.said(Join)
+        if bench.said(Knock) or bench.said(Join):
+            bench.feed(Lease(3), float(second))
+    assert joins
+    assert joins[0].away == (1, gossip.me.round)
+
+
 def test_a_base_is_only_replaced_by_a_newer_one() -> None:
     bench = Bench()
-    bench.peer.holds(4, bench.model)
-    bench.peer.holds(3, Ref("0" * 64, 1))
+    bench.feed(Holds(4, bench.model), 0.0)
+    saved = [effect.what for effect in bench.effects if isinstance(effect, Save)]
+    assert [what.state["version"] for what in saved if isinstance(what, Standing)] == [4]
+    bench.feed(Holds(3, Ref("0" * 64, 1)), 0.0)
     assert bench.peer.base.model == bench.model
+
+
+def test_who_has_no_whole_model_stays() -> None:
+    """The hub died before the order's model had come."""
+    bench = Bench()
+    bench.take(bench.peer.on(bench.order(1), 0.0))
+    bench.silent_until(60.0)
+    assert bench.peer.state == "coordinated"

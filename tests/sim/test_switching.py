@@ -67,16 +67,15 @@ def test_work_in_hand_at_the_death_counts() -> None:
     assert {node: stage.world.peer(node).begun for node in stage.nodes} == begun
     assert all(stage.world.peer(node).worker.said is not None for node in stage.nodes)
     base = stage.hub.version
-    update = {node: stage.world.peer(node).worker.said.body for node in stage.nodes}  # type: ignore[union-attr]
+    start = stage.bodies.get(stage.history.versions[base].model)["model"]
+    said = {node: stage.world.peer(node).worker.said.body for node in stage.nodes}  # type: ignore[union-attr]
+    moved = {node: stage.bodies.get(ref)["model"] for node, ref in said.items()}  # type: ignore[arg-type]
     stage.away_at(60.0)
     for node in stage.nodes:
         peer = stage.world.peer(node).peer
         assert peer.gossip is not None
         if not peer.gossip.me.round and not peer.gossip.me.seen.keys() - {node}:
-            start = stage.bodies.get(stage.history.versions[base].model)["model"]
-            moved = stage.bodies.get(update[node])["model"]  # type: ignore[arg-type]
-            for name in ("w",):
-                assert peer.gossip.me.model[name] == pytest.approx(start[name] + moved[name])  # type: ignore[index]
+            assert peer.gossip.me.model["w"] == pytest.approx(start["w"] + moved[node]["w"])  # type: ignore[index]
 
 
 def test_work_that_outlasts_the_switch_is_the_first_local_round() -> None:
