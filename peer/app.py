@@ -15,10 +15,12 @@ import asyncio
 import contextlib
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -27,10 +29,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from peer.intake import Intake
+from peer.folder import Papers
+from peer.intake import Intake, Standard
 from peer.ledger import STRANGER, Ledger
-from peer.link import Told
-from peer.node import Node, wall_s
+from peer.link import Told, wall_s
 from shoal import peer_wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.peer_message import PeerMessage
@@ -38,7 +40,8 @@ from shoal.peer_wire import Letter, claimed_weight
 from shoal.runtime.http import PROTOCOL_HEADER
 from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Request as Signed
-from shoal.trust.envelope import read_request, sha256
+from shoal.trust.envelope import Signer, read_request, sha256
+from shoal.trust.gatekeeper import Gatekeeper
 from shoal.wire import PROTOCOLS
 
 HEAD_RECEIPT_S = 10
@@ -67,20 +70,66 @@ _STATUS: tuple[tuple[type[ShoalError], int], ...] = (
 )
 
 
+# What is served
+
+
+class Resident(Protocol):
+    """A peer of one job, behind this listener."""
+
+    standard: Standard
+    gate: Gatekeeper
+    gate_lock: threading.Lock
+    signer: Signer
+    ledger: Ledger
+
+    @property
+    def papers(self) -> Papers: ...
+
+    def refuse(self, code: str, why: str, sender: str) -> None:
+        """Something of that sender was refused."""
+        ...
+
+    async def hear(self, messages: Sequence[PeerMessage], intake: Intake) -> list[Told]:
+        """Take what a peer says; what it is answered."""
+        ...
+
+    def post(self, to: str, told: Sequence[Told]) -> None:
+        """Send what an answer had no room for."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """How it goes, as JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Home:
+    """Who lives behind a listener."""
+
+    find: Callable[[str], Resident | None]
+    """The peer of the job of that name, if there is one here."""
+    strangers: Ledger
+    """Whose bytes are nobody's."""
+    refuse: Callable[[str, str, str], None]
+    """Code, reason and sender of what was refused, and concerns none of them."""
+
+
 # The socket
 
 
 class Exchange:
-    """The bytes of one request and its answer, and who said it."""
+    """The bytes of one request and its answer, who said it, and whose ledger they stand in."""
 
     def __init__(self) -> None:
         self.peer, self.received, self.sent = STRANGER, 0, 0
+        self.ledger: Ledger | None = None
 
 
 class Metered(HttpToolsProtocol):
     """uvicorn's HTTP/1.1, which counts what crosses the socket, and does not wait for ever for what comes slowly."""
 
     ledger: Ledger
+    """Of those who have not said who they are."""
 
     @classmethod
     def bound(cls, ledger: Ledger) -> type[Metered]:
@@ -128,7 +177,7 @@ class Metered(HttpToolsProtocol):
     def _settle(self) -> None:
         done, self.exchange = self.exchange, Exchange()
         if done.sent or done.received:
-            self.ledger.book(done.peer, sent=done.sent, received=done.received)
+            (done.ledger or self.ledger).book(done.peer, sent=done.sent, received=done.received)
 
     def _start_watching(self) -> None:
         self._ticks, self._came, self._has_head = 0, 0, False
@@ -175,8 +224,8 @@ class _Counting:
 class Limits:
     """What a request may be at all, decided by its head alone. Whoever is refused is hung up on, unread."""
 
-    def __init__(self, app: App, letter_bytes_max: Callable[[], int], refuse: Callable[[str, str, str], None]) -> None:
-        self._app, self._letter_bytes_max, self._refuse = app, letter_bytes_max, refuse
+    def __init__(self, app: App, home: Home) -> None:
+        self._app, self._home = app, home
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -196,21 +245,24 @@ class Limits:
                 message["headers"] = [*message["headers"], *_HEADERS, *hung_up]
             await send(message)
 
+        resident = self._home.find(scope["path"].removeprefix("/p2p/").partition("/")[0])
         try:
-            self._check(dict(scope["headers"]))
+            self._check(resident, dict(scope["headers"]))
         except ShoalError as error:
-            self._refuse(error.code, error.message, STRANGER)
+            refuse = self._home.refuse if resident is None else resident.refuse
+            refuse(error.code, error.message, STRANGER)
             await problem(error)(scope, receive, sending)
             return
         await self._app(scope, receiving, sending)
 
-    def _check(self, headers: dict[bytes, bytes]) -> None:
+    def _check(self, resident: Resident | None, headers: dict[bytes, bytes]) -> None:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused("compressed bodies are not accepted", code="body.encoding", hint="send it as it is")
         if b"transfer-encoding" in headers:
             hint = "send a Content-Length header"
             raise Refused("the body's length must be announced", code="body.length-required", hint=hint)
-        length, most = headers.get(b"content-length", b"0"), self._letter_bytes_max()
+        most = resident.standard.letter_bytes_max if resident is not None else peer_wire.HEAD_BYTES_MAX
+        length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18 or int(length) > most:
             said = length[:20].decode("ascii", "replace")
             raise Refused(
@@ -238,38 +290,37 @@ def problem(error: ShoalError) -> Response:
 # The routes
 
 
-def create_app(node: Node) -> FastAPI:
+def create_app(home: Home) -> FastAPI:
     """The application without its limits."""
     app = FastAPI(title="shoal peer", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.post("/p2p/{job}")
     async def letter(job: str, request: Request) -> Response:
         """Take a letter."""
-        if job != node.papers.spec.name:
-            return problem(no_job(node, job))
-        return await Reception(node, request).answer()
+        resident = home.find(job)
+        return no_job(home, job) if resident is None else await Reception(resident, request).answer()
 
     @app.get("/p2p/{job}/status")
     async def status(job: str) -> Response:
         """How it goes."""
-        if job != node.papers.spec.name:
-            return problem(no_job(node, job))
-        return JSONResponse(node.status())
+        resident = home.find(job)
+        return no_job(home, job) if resident is None else JSONResponse(resident.status())
 
     return app
 
 
-def no_job(node: Node, job: str) -> Refused:
-    """The error for a path that names another job; it is counted."""
-    error = Refused(f"no job {job[:70]!r} here", code="path.unknown", hint=f"this is a peer of {node.papers.spec.name}")
-    node.refuse(error.code, error.message, STRANGER)
-    return error
+def no_job(home: Home, job: str) -> Response:
+    """The answer for a path that names another job; it is counted."""
+    hint = "is it the address of another node? or has this one not begun, or ended, its part?"
+    error = Refused(f"no job {job[:70]!r} here", code="path.unknown", hint=hint)
+    home.refuse(error.code, error.message, STRANGER)
+    return problem(error)
 
 
 class Reception:
     """One request of a peer, from its head to its answer."""
 
-    def __init__(self, node: Node, request: Request) -> None:
+    def __init__(self, node: Resident, request: Request) -> None:
         self._node, self._request = node, request
         self._claim: Any = None
         self._sender = STRANGER
@@ -299,7 +350,7 @@ class Reception:
         with self._node.gate_lock:
             self._claim = self._node.gate.examine(signed, wall_s())
         self._sender = self._claim.node
-        scope[EXCHANGE].peer = self._sender
+        scope[EXCHANGE].peer, scope[EXCHANGE].ledger = self._sender, self._node.ledger
         return signed
 
     async def _received(self) -> tuple[Sequence[PeerMessage], Intake]:
@@ -327,7 +378,7 @@ class Reception:
 
     def _signed(self, signed: Signed, told: Sequence[Told]) -> Response:
         """What the machines tell the sender, as a letter; or nothing."""
-        letter = Letter(self._node.papers.spec.name, tuple(message for message, _ in told))
+        letter = Letter(self._node.standard.job, tuple(message for message, _ in told))
         head = peer_wire.encode(letter) if told else b""
         headers = self._node.signer.answer(signed, 200, sha256(head)).headers()
         sources = [source for _, source in told if source is not None]
@@ -365,11 +416,11 @@ def listen(host: str, port: int) -> socket.socket:
 class Server(uvicorn.Server):
     """uvicorn within a loop of ours, which has its own signals."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, home: Home) -> None:
         super().__init__(
             uvicorn.Config(
-                Limits(create_app(node), lambda: node.standard.letter_bytes_max, node.refuse),
-                http=Metered.bound(node.ledger),
+                Limits(create_app(home), home),
+                http=Metered.bound(home.strangers),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -388,9 +439,17 @@ class Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(node: Node, sock: socket.socket) -> AsyncIterator[None]:
-    """Answer requests while the block runs."""
-    server = Server(node)
+async def serving(node: Resident, sock: socket.socket) -> AsyncIterator[None]:
+    """Answer requests to the peer of one job while the block runs."""
+    job = node.papers.spec.name
+    async with serving_all(Home(lambda name: node if name == job else None, node.ledger, node.refuse), sock):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving_all(home: Home, sock: socket.socket) -> AsyncIterator[None]:
+    """Answer requests to all who live there while the block runs."""
+    server = Server(home)
     sock.listen(CONNECTIONS_MAX)  # from here on nobody is turned away, though uvicorn has yet to begin
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:

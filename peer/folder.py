@@ -220,21 +220,25 @@ class Desk:
 
     def gatekeeper(self, papers: Papers) -> Gatekeeper:
         """The door, with what earlier processes knew, and the roster of the papers."""
-        path = self.folder / "gate.json"
-        with storing(path):
-            text = path.read_bytes() if path.exists() else b""
-        gate = Gatekeeper(papers.charter, papers.key.peer_id)
-        if text:
-            try:
-                gate = Gatekeeper.restore(papers.charter, papers.key.peer_id, json.loads(text))
-            except ValueError as error:
-                raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint="remove it") from None
-        gate.take_roster(papers.sealed_roster)
-        return gate
+        return gatekeeper(self.folder / "gate.json", papers)
 
     def keep_gate(self, snapshot: dict[str, Any]) -> None:
         """Remember what was taken of each sender."""
         write_file(self.folder / "gate.json", json.dumps(snapshot).encode(), "gate", self._at)
+
+
+def gatekeeper(path: Path, papers: Papers) -> Gatekeeper:
+    """The door: with what that file has kept, and the papers' roster."""
+    with storing(path):
+        text = path.read_bytes() if path.exists() else b""
+    gate = Gatekeeper(papers.charter, papers.key.peer_id)
+    if text:
+        try:
+            gate = Gatekeeper.restore(papers.charter, papers.key.peer_id, json.loads(text))
+        except ValueError as error:
+            raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint="remove it") from None
+    gate.take_roster(papers.sealed_roster)
+    return gate
 
 
 def doubles(one: Tree, other: Tree, *, sign: float = -1.0) -> Tree:

@@ -58,6 +58,12 @@ class Patience:
         self._took.append(seconds)
 
     @property
+    def usual(self) -> float | None:
+        """How long the last answers took, in the middle; None without any."""
+        took = list(self._took)
+        return median(took) if took else None
+
+    @property
     def seconds(self) -> float:
         """As long as answers take, and a good deal more."""
         took = list(self._took)
@@ -181,6 +187,11 @@ class PeerLink:
                 raise refusal("trust.digest", "an answer of nothing; something was signed")
             return (), intake
 
+    @property
+    def rtt_s(self) -> float | None:
+        """How long words take there and back, in the middle; None: none has come back yet."""
+        return self._ways["words"].patience.usual
+
     def close(self) -> None:
         """Let go of the connections, whatever goes over them."""
         for way in self._ways.values():
@@ -196,6 +207,21 @@ def length_of(headers: Mapping[str, str]) -> int:
             "an answer that does not say how long it is", code="body.length-required", hint="is it a proxy's?"
         )
     return int(said)
+
+
+def wall_s() -> int:
+    """Seconds since 1970, for certificates alone."""
+    return int(time.time())
+
+
+def letters(told: Sequence[Told]) -> list[list[Told]]:
+    """Cut into what one request each may hold: with one body at most."""
+    rest, found = list(told), []
+    while rest:
+        count = peer_wire.fitting([message for message, _ in rest], 1)
+        found.append(rest[:count])
+        rest = rest[count:]
+    return found
 
 
 def address_of(peer: Peer, known: dict[str, str]) -> str:

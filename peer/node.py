@@ -29,7 +29,7 @@ from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
 from peer.jury import Gate, Quarantine
 from peer.ledger import Ledger
-from peer.link import Office, PeerLink, Told, address_of
+from peer.link import Office, PeerLink, Told, address_of, letters, wall_s
 from peer.mailbox import Mailbox
 from peer.pump import Ports, Pump
 from peer.trainer import Task, Trainer
@@ -172,7 +172,7 @@ class Node:
         self.standard = Standard(spec.name, payload_layout({"model": holding.model.layout}), desk.bodies)
         self.standard.awaited, self.standard.norm = desk.awaited, norm(holding.model)
         self._check_schema(holding.model)
-        self.loss_gate = Gate(self.judge, partial(self._measured, self.judge), spec.gossip.gate)
+        self.loss_gate = Gate(self.judge, partial(self._measured, self.judge), spec.gossip.loss_gate)
         self._connect(rng)
 
     async def _initial(self) -> tuple[Tree, float]:
@@ -348,7 +348,7 @@ class Node:
         """Which of these are to be declined, by their places, and why."""
         if messages[0].node in self.quarantine.nodes:
             return dict.fromkeys(range(len(messages)), "quarantine")
-        if not self.papers.spec.gossip.gate:
+        if not self.papers.spec.gossip.loss_gate:
             return {}
         found = {}
         for place, message in enumerate(messages):
@@ -433,21 +433,6 @@ class Node:
 
 def _link_of(link: PeerLink | None) -> dict[str, Any]:
     return {} if link is None else {"failed": link.failed, "dropped": link.dropped, "last_error": link.last_error}
-
-
-def letters(told: Sequence[Told]) -> list[list[Told]]:
-    """Cut into what one request each may hold: with one body at most."""
-    rest, found = list(told), []
-    while rest:
-        count = peer_wire.fitting([message for message, _ in rest], 1)
-        found.append(rest[:count])
-        rest = rest[count:]
-    return found
-
-
-def wall_s() -> int:
-    """Seconds since 1970, for certificates alone."""
-    return int(time.time())
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -111,7 +111,7 @@ class Gossip(_Table):
         le=100_000,
         description="meetings at the end, of models that differ more, after which it ends anyway",
     )
-    gate: float = Field(
+    loss_gate: float = Field(
         0.0,
         ge=0,
         description="decline a model whose loss on own data is greater than so many times one's own, plus 0.5; 0: any",

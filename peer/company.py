@@ -1,0 +1,261 @@
+"""The others of a job, as one peer has them.
+
+    papers       whose word counts, and who takes part: the charter and the newest roster
+    gate         who says a request, and that it was never heard before
+    membership   who is there
+    links        the ways to them
+
+What they say about who is there is answered here, at once; everything else goes to the peer's machine (`Ears`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from peer.folder import Papers, gatekeeper
+from peer.intake import Intake, Standard
+from peer.ledger import Ledger
+from peer.link import Office, PeerLink, Told, letters, wall_s
+from shoal.core.machine import Effect, Note, Tell, Timer
+from shoal.core.membership import Membership
+from shoal.core.pace import Pace
+from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed, Swapped, Taken
+from shoal.runtime.store import CrashPoint, no_crash, write_file
+from shoal.trust.envelope import Signer
+
+TIMEOUT_SHARE = 0.4
+"""Of a period of membership: until others are asked about one that does not answer."""
+
+
+@dataclass(frozen=True)
+class Ears:
+    """The peer's machine. `hear`: what it answers to messages of one peer; `live`: who is there has changed."""
+
+    hear: Callable[[Sequence[PeerMessage]], Awaitable[list[Told]]]
+    live: Callable[[frozenset[str]], None]
+    about: Callable[[], dict[str, Any]]
+    """How the machine does, as JSON values."""
+
+
+class Company:
+    """`peer.app.Resident`. `folder`: where windows and byte counts are kept. Made and used in the event loop.
+
+    Raises `StorageFailed`, and what the roster in the papers is refused with.
+    """
+
+    def __init__(
+        self,
+        papers: Papers,
+        folder: Path,
+        boot: int,
+        standard: Standard,
+        ears: Ears,
+        *,
+        at: CrashPoint = no_crash,
+    ) -> None:
+        self.papers, self.boot, self.standard, self._ears, self._at = papers, boot, standard, ears, at
+        self.log: Any = structlog.get_logger("peer.company").bind(job=standard.job)
+        self._folder = folder
+        self.ledger = Ledger(folder / "bytes.json")
+        self._before = self.ledger.totals()
+        self.gate, self.gate_lock = gatekeeper(folder / "gate.json", papers), threading.Lock()
+        self.signer = Signer(papers.key, papers.charter, boot)
+        self._office = Office(standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
+        period_s = papers.spec.gossip.period_s
+        self.membership = Membership(
+            papers.me.node,
+            rng=random.Random(f"{papers.spec.seed}/{papers.me.node}/{boot}/members"),
+            pace=Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s),
+            incarnation=boot,
+        )
+        self.links: dict[str, PeerLink] = {}
+        self.refused: Counter[str] = Counter()
+        self.exchanges: Counter[str] = Counter()
+        self._last_exchange: dict[str, Any] = {}
+        self._live: frozenset[str] = frozenset()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._connect()
+
+    def _connect(self) -> None:
+        """Links and membership as the roster has it."""
+        others = {peer.node: peer for peer in self.papers.others}
+        for node, link in list(self.links.items()):
+            if others.get(node) != link.peer:
+                self.links.pop(node).close()
+        for node, peer in others.items():
+            if peer.urls and node not in self.links:
+                self.links[node] = PeerLink(peer, peer.urls[0], self._office, self._heard)
+        self.membership.admit(frozenset(peer.node for peer in self.papers.roster.peers))
+
+    def start(self) -> None:
+        """Say hello."""
+        self._members(self.membership.start(time.monotonic()))
+
+    def take_papers(self, papers: Papers) -> None:
+        """A newer roster has come. Raises `Refused` for an older one."""
+        with self.gate_lock:
+            self.gate.take_roster(papers.sealed_roster)
+        self.papers = papers
+        self._connect()
+        self._look_around()
+
+    async def leave(self) -> None:
+        """Tell some that this peer goes."""
+        tells = _tells(self.membership.leave())
+        await asyncio.gather(*(self._send(to, [(body, None)]) for to, body in tells))
+
+    def close(self) -> None:
+        """Let go of everything. Windows and counts are kept by `keep`."""
+        self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for link in self.links.values():
+            link.close()
+
+    def keep(self) -> None:
+        """Write down what was heard of whom, and the bytes. Raises `StorageFailed`."""
+        self.ledger.keep()
+        with self.gate_lock:
+            snapshot = self.gate.snapshot()
+        write_file(self._folder / "gate.json", json.dumps(snapshot).encode(), "gate", self._at)
+
+    # What others say
+
+    async def hear(self, messages: Sequence[PeerMessage], intake: Intake) -> list[Told]:
+        """Take what a peer says in one letter; what it is answered."""
+        try:
+            said: list[Told] = []
+            rest: list[PeerMessage] = []
+            for message in messages if not self._closed else ():
+                if isinstance(message, MembershipMessage):
+                    said += self._members(self.membership.on(message, time.monotonic()), message.node)
+                elif not isinstance(message, Relay | Relayed):  # nobody passes anything on yet
+                    self._count(message.node, message)
+                    rest.append(message)
+            if rest:
+                told = await self._ears.hear(rest)
+                for message, _ in told:
+                    self._count(rest[0].node, message)
+                said += told
+            return said
+        finally:
+            intake.release()
+
+    def _heard(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
+        """What a peer has answered may lead to more."""
+        self._spawn(self._go_on(messages, intake))
+
+    async def _go_on(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
+        told = await self.hear(messages, intake)
+        if told:
+            await self._send(messages[0].node, told)
+
+    def refuse(self, code: str, why: str, sender: str) -> None:
+        """Something was refused: count it, and say it."""
+        self.refused[code] += 1
+        self.log.warning("refused", code=code, why=why, sender=sender)
+
+    # What others are told
+
+    def post(self, to: str, told: Sequence[Told]) -> None:
+        """Send to a peer; nobody hears of it if that one has no address: it will call."""
+        for message, _ in told:
+            self._count(to, message)
+        self._spawn(self._send(to, told))
+
+    async def _send(self, to: str, told: Sequence[Told]) -> None:
+        link = self.links.get(to)
+        for letter in letters(told) if link is not None else ():
+            await link.tell(letter)  # type: ignore[union-attr]  # there are no letters without one
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        if self._closed:
+            call.close()
+            return
+        task = asyncio.get_running_loop().create_task(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Who is there
+
+    def _members(self, effects: Sequence[Effect], sender: str = "") -> list[Told]:
+        """Carry the effects of membership out; what `sender` is answered."""
+        answer: list[Told] = []
+        for to, body in _tells(effects):
+            if to == sender:
+                answer.append((body, None))
+            else:
+                self._spawn(self._send(to, [(body, None)]))
+        for effect in effects:
+            if isinstance(effect, Note) and effect.kind == "refusal":
+                self.refuse("machine", effect.text, effect.node)
+            elif isinstance(effect, Note):
+                self.log.info(effect.text)
+        self._look_around()
+        return answer
+
+    def _look_around(self) -> None:
+        live = self.membership.live()
+        if live != self._live:
+            self._live = live
+            self._ears.live(live)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self.membership.alarm < inf and not self._closed:
+            after_s = max(0.0, self.membership.alarm - time.monotonic())
+            self._alarm = asyncio.get_running_loop().call_later(after_s, self._ring)
+
+    def _ring(self) -> None:
+        self._members(self.membership.on(Timer(), time.monotonic()))
+
+    # For people
+
+    def _count(self, node: str, message: PeerMessage) -> None:
+        """An exchange has come to its end, from where one sees it; said twice it is one."""
+        if isinstance(message, Swapped | Taken) and self._last_exchange.get(node) != message.id:
+            self._last_exchange[node] = message.id
+            self.exchanges[node] += 1
+
+    def peers(self) -> dict[str, dict[str, Any]]:
+        """What one knows of each other peer, as JSON values. Bytes and exchanges are of this process."""
+        found = {}
+        for held in self.membership.beliefs():
+            link = self.links.get(held.node)
+            rtt_s = link.rtt_s if link is not None else None
+            found[held.node] = {
+                "state": held.state,
+                "exchanges": self.exchanges[held.node],
+                **self._crossed(held.node),
+                **({"rtt_ms": round(1000 * rtt_s, 3)} if rtt_s is not None else {}),
+            }
+        return found
+
+    def _crossed(self, node: str) -> dict[str, int]:
+        totals = self.ledger.totals()
+        return {way: totals[way].get(node, 0) - self._before[way].get(node, 0) for way in ("sent", "received")}
+
+    def status(self) -> dict[str, Any]:
+        """How it goes, as JSON values."""
+        about = {"job": self.standard.job, "node": self.papers.me.node, "boot": self.boot}
+        return {**about, **self._ears.about(), "peers": self.peers(), "refused": dict(self.refused)}
+
+
+def _tells(effects: Sequence[Effect]) -> list[tuple[str, PeerMessage]]:
+    return [(effect.to, effect.body) for effect in effects if isinstance(effect, Tell)]
