@@ -16,10 +16,11 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from math import inf
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
@@ -29,24 +30,35 @@ from edge_client.settings import EdgeSettings
 from edge_client.spool import Spool
 from edge_client.trainer import Trainer
 from edge_client.transport import HttpTransport
-from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError
+from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, Unreachable
 from shoal.core.learner import Learner
 from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
 from shoal.runtime.address import parse
 from shoal.runtime.backoff import Backoff, patiently
-from shoal.runtime.node_link import NodeLink
+from shoal.runtime.node_link import JobLease, NodeLink, Welcome
 from shoal.runtime.pump import Begin, Hand, Held, Ports, Pump, Watch
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import Lane, in_thread
 from shoal.spec import parse_job
+
+if TYPE_CHECKING:
+    from edge_client.peering.node import Peering
 
 LANE_S = 2.0
 """Seconds that a cancelled training may take to notice, before the process ends without it."""
 FRUITLESS_S_MAX = 2.0
 """Longest pause between polls that are answered at once and say nothing new."""
 OVER = {"done", "stopped", "failed"}
+ASSUMED = Welcome("", lease_s=15.0, beat_s=2.0, wait_s_max=25.0)
+"""What a coordinator that does not answer would have said."""
+POLLS_PER_TTL = 3
+"""A poll is over three times in the time after which the coordinator's silence would be suspicious."""
+
+
+def _unheeded(lease: JobLease) -> None:
+    """Who only works need not know."""
 
 
 @dataclass
@@ -56,6 +68,10 @@ class _Job:
     spool: Spool
     pump: Pump
     task: asyncio.Task[None]
+    ttl_s: float = inf
+    """After how long a coordinator's silence is suspicious."""
+    lease: Callable[[JobLease], None] = _unheeded
+    """Told that the coordinator is there."""
     last: OrderId | None = None
     """The order in hand, or the last one: who names it to the coordinator is told at once when the job ends."""
 
@@ -82,6 +98,8 @@ class Agent:
         self._leaving: asyncio.Event | None = None
         self._work_s, self._lane_s = 0.0, LANE_S
         self._polling: asyncio.Task[None] | None = None
+        self.peering: Peering | None = None
+        self._unmet: dict[str, dict[str, Any]] = {}  # jobs taken up before the coordinator answered, by their pages
 
     def _open(self) -> NodeLink:
         settings = self.settings
@@ -126,6 +144,8 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                if self.peering is not None:
+                    group.create_task(self.peering.porch.serve())
                 await self._take_up()
                 self._polling = group.create_task(self._poll())
         except BaseExceptionGroup as errors:
@@ -139,6 +159,8 @@ class Agent:
         pumps = [job.pump for job in self.jobs.values()]
         answer_s = self.settings.answer_s
         await asyncio.gather(*(pump.leave(work_s=self._work_s, answer_s=answer_s) for pump in pumps))
+        if self.peering is not None:
+            self.peering.porch.close()
         try:
             await in_thread(self._transport.leave)
             self.log.info("left; orders were handed back")
@@ -153,6 +175,8 @@ class Agent:
         for link in (self.polls, self.link):
             link.abort()
             link.close()
+        if self.peering is not None:
+            self.peering.close()
         await self.lane.rest(self._lane_s)
         self.lane.close()
 
@@ -161,31 +185,50 @@ class Agent:
     async def _enter(self) -> None:
         self.learner = await self.lane.run(self._load)
         await self.lane.run(self._limit_threads)
-        welcome = None
-        known = self.state.identity()
-        token = self.settings.token.get_secret_value()
-        if known is not None:
-            try:
-                welcome = await self._hello(known)
-            except NotAllowed:
-                if not token:
-                    raise
-                self.log.warning("the old credential is not good any more: enrolling anew with the token")
-        if welcome is None:
-            welcome = await self._hello(await self._enrol(token))
+        self.peering = self._be_a_peer() if self.settings.peer_listen else None
+        welcome = await self._be_welcome()
         self.name = welcome.name
         structlog.contextvars.bind_contextvars(node=self.name)
-        wait_s = min(self.settings.wait_s, welcome.wait_s_max)
+        self._wait_s = min(self.settings.wait_s, welcome.wait_s_max)
         self._beat_s = welcome.beat_s
         self._transport = HttpTransport(
             self.link,
             self.polls,
             lambda job: self.jobs[job].spool.bodies,
-            wait_s=wait_s,
+            wait_s=self._wait_s,
             leave_s=max(1.0, self.settings.answer_s),
             jobs=tuple(self.settings.jobs),
         )
         self.log.info("joined", url=self.settings.url, device=self._info()["device"])
+
+    def _be_a_peer(self) -> Peering:
+        """Listen to other nodes."""
+        try:
+            from edge_client.peering.node import Peering
+        except ModuleNotFoundError as error:
+            text, hint = f"{error.name} is not installed", 'pip install "shoal[peer]", or leave peer_listen empty'
+            raise ShoalError(text, code="usage.extra", hint=hint) from None
+        return Peering(self.settings, self.state, self._at)
+
+    async def _be_welcome(self) -> Welcome:
+        """Be known to the coordinator; or be known to it from before, and needed by others while it does not answer."""
+        known, token = self.state.identity(), self.settings.token.get_secret_value()
+        if known is None:
+            return await self._hello(await self._enrol(token))
+        pages = await in_thread(self.peering.pages) if self.peering is not None else {}
+        try:
+            return await self._hello(known, once=bool(pages))
+        except Unreachable as error:
+            if not pages:
+                raise
+            self.log.warning("the coordinator does not answer: going on with what is known", why=error.message)
+            self._unmet = pages
+            return replace(ASSUMED, name=known.name)
+        except NotAllowed:
+            if not token:
+                raise
+            self.log.warning("the old credential is not good any more: enrolling anew with the token")
+        return await self._hello(await self._enrol(token))
 
     def _load(self) -> Learner:
         """In the training thread, as all that the learner does."""
@@ -206,9 +249,12 @@ class Agent:
     def _info(self) -> dict[str, str]:
         return info(str(getattr(self.learner, "device", self.settings.device)))
 
-    async def _hello(self, known: Identity) -> Any:
+    async def _hello(self, known: Identity, *, once: bool = False) -> Welcome:
         self.link.credential = self.polls.credential = known.credential
-        welcome = await patiently(self.backoff, partial(self.link.hello, self._info()))
+        call = partial(
+            self.link.hello, self._info(), self.peering.porch.contact() if self.peering is not None else None
+        )
+        welcome = await in_thread(call) if once else await patiently(self._patience, call)
         if self.link.warning:
             self.log.warning(self.link.warning)
         return welcome
@@ -232,9 +278,30 @@ class Agent:
     # Serving
 
     async def _take_up(self) -> None:
-        """Deliver what an earlier process could not, and look whether the named jobs are there."""
-        for name in self.state.jobs():
-            if self.state.spool(name).load().said is not None:
+        """Go on with what an earlier process was at."""
+        for name, page in self._unmet.items():
+            await self._take_part(name, page)
+        if not self._unmet:
+            await self._look_around()
+
+    async def _meet(self) -> None:
+        """The coordinator did not answer when this process began: be welcome now, and see what has become of jobs."""
+        known = self.state.identity()
+        assert known is not None
+        welcome = await self._hello(known)
+        self._wait_s, self._beat_s = min(self.settings.wait_s, welcome.wait_s_max), welcome.beat_s
+        self._keep_pace()
+        pages, self._unmet = self._unmet, {}
+        for name, page in pages.items():
+            found = await patiently(self._patience, partial(self._transport.job, name))
+            if found.get("created_at") != page["created_at"]:
+                await self._route(name, Stop("another job has its name now"))
+        await self._look_around()
+
+    async def _look_around(self) -> None:
+        """Deliver what an earlier process could not, carry on what it did, and see that the named jobs are there."""
+        for name in await in_thread(self.state.jobs):
+            if name not in self.jobs and await in_thread(partial(self._is_wanted, name)):
                 try:
                     await self._begin(name)
                 except Refused as error:
@@ -246,8 +313,27 @@ class Agent:
                     self.log.info("the job has ended already", job=name)
                     self.ended.add(name)
 
+    def _is_wanted(self, name: str) -> bool:
+        """Whether an earlier process has left something of that job to be done."""
+        if self.peering is not None and self.peering.is_away(name):
+            return True
+        return self.state.spool(name).load().said is not None
+
+    @property
+    def _patience(self) -> Backoff:
+        """Where a coordinator's silence says something, its return must be seen soon."""
+        most_s = min([self.backoff.most_s, *(job.ttl_s / POLLS_PER_TTL for job in self.jobs.values())])
+        return replace(self.backoff, most_s=most_s)
+
+    def _keep_pace(self) -> None:
+        """Hold polls open no longer than any job allows."""
+        shortest = min((job.ttl_s for job in self.jobs.values()), default=inf)
+        self._transport.wait_s = min(self._wait_s, shortest / POLLS_PER_TTL)
+
     async def _poll(self) -> None:
         """Hold a poll open, for as long as there is something to wait for."""
+        if self._unmet:
+            await self._meet()
         fruitless = 0
         while not (self.settings.jobs and self.ended.issuperset(self.settings.jobs)):
             tries, started = 0, time.monotonic()
@@ -258,13 +344,18 @@ class Agent:
                 held = {name: job.held() for name, job in list(self.jobs.items())}
                 return self._transport.poll({name: order for name, order in held.items() if order is not None})
 
-            found = await patiently(self.backoff, once)
+            found = await patiently(self._patience, once)
+            for lease in self._transport.leases:
+                if lease.job in self.jobs:
+                    self.jobs[lease.job].lease(lease)
             if tries > 1 or found is None:
                 await self._look_again()
             news = await self._route(*found) if found else time.monotonic() - started > FRUITLESS_S_MAX
             fruitless = 0 if news else fruitless + 1
             if fruitless:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2.0 ** min(fruitless, 9), FRUITLESS_S_MAX))
+        if self.peering is not None:
+            self.peering.porch.close()
 
     async def _route(self, name: str, message: Message) -> bool:
         """Give a message to its job's pump; False when it changed nothing."""
@@ -282,7 +373,8 @@ class Agent:
 
     async def _look_again(self) -> None:
         """After a break, and now and then: the answer that said a job had ended may have been lost."""
-        for name in [name for name, job in self.jobs.items() if job.pump.held is None]:
+        alive = {lease.job for lease in self._transport.leases}
+        for name in [name for name, job in self.jobs.items() if job.pump.held is None and name not in alive]:
             try:
                 found = await patiently(self.backoff, partial(self._transport.job, name))
             except Refused as error:
@@ -296,11 +388,16 @@ class Agent:
     async def _begin(self, name: str) -> None:
         """Take part in a job."""
         found = await patiently(self.backoff, partial(self._transport.job, name))
-        spool = self.state.spool(name)
         if found.get("state") in OVER:
-            await in_thread(spool.forget)
+            await in_thread(self.state.spool(name).forget)
             self.ended.add(name)
-            return
+        else:
+            await self._take_part(name, found)
+
+    async def _take_part(self, name: str, found: Mapping[str, Any]) -> None:
+        """Take part in the job that this page shows."""
+        desk = self.peering.desk_for(name, found) if self.peering is not None else None
+        spool = desk or self.state.spool(name)
         await in_thread(partial(spool.belongs_to, str(found.get("created_at"))))
         kept = await in_thread(spool.load)
         worker = Worker(self.name, memory=kept.memory)
@@ -318,9 +415,16 @@ class Agent:
             beat_s=self._beat_s,
             at=self._at,
         )
-        pump = Pump(name, worker, ports)
         self.ended.discard(name)
-        self.jobs[name] = _Job(spool, pump, self._group.create_task(self._see_through(name, spool, pump)))
+        if desk is None or self.peering is None:
+            pump = Pump(name, worker, ports)
+            self.jobs[name] = _Job(spool, pump, self._group.create_task(self._see_through(name, spool, pump)))
+            return
+        assert self.learner is not None
+        peer = await in_thread(partial(self.peering.pump, found, worker, ports, self._transport, self.learner))
+        task = self._group.create_task(self._see_through(name, spool, peer))
+        self.jobs[name] = _Job(spool, peer, task, ttl_s=peer.peer.failover.ttl_s, lease=peer.lease)
+        self._keep_pace()
 
     def _work(self, name: str, found: Mapping[str, Any], spool: Spool) -> Begin:
         """What does the job's orders."""
@@ -343,6 +447,7 @@ class Agent:
         await in_thread(spool.forget)
         self.ended.add(name)
         del self.jobs[name]
+        self._keep_pace()
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,12 @@ class State:
 
     def spool(self, job: str) -> Spool:
         """What is kept of a job."""
+        return Spool(self.job_folder(job), job, self._at)
+
+    def job_folder(self, job: str) -> Path:
+        """Where that lies."""
         assert NAME.fullmatch(job), job
-        return Spool(self.folder / "jobs" / job, job, self._at)
+        return self.folder / "jobs" / job
 
     def jobs(self) -> list[str]:
         """The jobs that something is kept of."""

@@ -39,6 +39,12 @@ class EdgeSettings(BaseModel):
     give_up_s: float = Field(0.0, ge=0, description="seconds without the coordinator after which to end; 0: never")
     work_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the work in hand")
     answer_s: float = Field(3.0, ge=0, le=3600, description="seconds to deliver a finished report when ending")
+    peer_listen: str = Field(
+        "", description="host:port where other nodes call; port 0: any; none: take part uncalled; empty: take no part"
+    )
+    peer_url: str = Field(
+        "", pattern=r"^(https?://[^/\s]+(/.*)?)?$", description="address by which they call; empty: from peer_listen"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_form: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else JSON")
 

@@ -118,6 +118,10 @@ class Spool:
         self._small[ref.digest] = payload
         return ref
 
+    def remember(self, memory: Slots) -> Ref:
+        """Keep private memory as it will be once its report counts, durably."""
+        return self.bodies.put(memory)
+
     def hold(self, base: Slots) -> None:
         """Keep the model that the hub sends differences to, so that it need not be fetched."""
         self._base = self.bodies.put(base)

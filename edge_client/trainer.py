@@ -110,7 +110,7 @@ class InHand:
         self.work.tick(1.0)
         wire.measure(made.slots)
         body = spool.put(made.slots) if made.slots else None
-        after = spool.bodies.put(made.memory) if made.memory is not None else None
+        after = spool.remember(made.memory) if made.memory is not None else None
         return self._checked(order, Result(float(made.weight), body, numbers(made.metrics), after))
 
     def _checked(self, order: Order, result: Result) -> Result:

@@ -8,9 +8,9 @@ from typing import Any
 
 from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
-from shoal.core.message import Ack, Fail, Message, Order, OrderId, Ref, Report, Status
+from shoal.core.message import Ack, Fail, Lease, Message, Order, OrderId, Ref, Report, Status
 from shoal.core.tree import Slots
-from shoal.runtime.node_link import NodeLink
+from shoal.runtime.node_link import JobLease, NodeLink, SealedPapers
 from shoal.runtime.pump import Held, Wanted
 from shoal.runtime.store import FileBodies, digest_of
 
@@ -31,13 +31,17 @@ class HttpTransport:
     wait_s: float
     leave_s: float
     jobs: tuple[str, ...] = ()
+    leases: tuple[JobLease, ...] = ()
+    """What the last poll was told of jobs that nodes may carry on."""
     _inline: dict[str, tuple[Ref, bytes]] = field(default_factory=dict)
     _tried: dict[str, OrderId] = field(default_factory=dict)
 
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
-        frame = self.polls.work(self.wait_s, held, self.jobs).frame
-        if frame is None:
-            return None
+        polled = self.polls.work(self.wait_s, held, self.jobs)
+        self.leases = polled.leases
+        return self._taken(polled.frame) if polled.frame is not None else None
+
+    def _taken(self, frame: wire.Frame) -> tuple[str, Message]:
         if frame.payload:
             self._keep_inline(frame)
         return frame.job, frame.message
@@ -146,6 +150,24 @@ class HttpTransport:
 
     def leave(self) -> None:
         self.link.leave(self.leave_s)
+
+    # For a node that may carry on by itself
+
+    def papers(self, job: str, held: int) -> SealedPapers | None:
+        """A job's papers, if they are newer than those held."""
+        return self.link.papers(job, held)
+
+    def knock(self, job: str, term: int) -> Lease:
+        """Whether the coordinator is there."""
+        return self.link.knock(job, term)
+
+    def join(self, job: str, away: OrderId | None) -> Message:
+        """Say that this node is back, and with what; what the coordinator wants then."""
+        return self._taken(self.link.join(job, away))[1]
+
+    def peering(self, job: str, told: Mapping[str, Any]) -> None:
+        """Tell how this node does as a peer."""
+        self.link.peering(job, told)
 
 
 def _unless_revoked(error: NotAllowed, hint: str) -> NotAllowed | Refused:

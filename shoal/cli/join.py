@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from shoal.cli.data import share_cache
-from shoal.cli.options import Device, Precision
+from shoal.cli.options import Device, Precision, spread
 from shoal.cli.output import out
 from shoal.cli.values import assignments
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What it computes with."""
+
+    device: Device = None
+    precision: Precision = None
+
+
+@dataclass(frozen=True)
+class Peering:
+    """How this machine takes part when the coordinator is away."""
+
+    peer_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="carry jobs on with the other nodes while the coordinator is away; where they call this one, or none",
+            show_default=False,
+        ),
+    ] = None
+    peer_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="how they reach that address", show_default=False)
+    ] = None
+
+
+@spread
 def join(
     url: Annotated[
         str | None,
@@ -34,11 +61,11 @@ def join(
     name: Annotated[
         str | None, typer.Option(help="name of this node (default: the machine's)", show_default=False)
     ] = None,
-    device: Device = None,
-    precision: Precision = None,
+    machine: Machine,
     state: Annotated[
         Path | None, typer.Option(help="folder for the credential and unsent reports", show_default=False)
     ] = None,
+    peering: Peering,
 ) -> int:
     """Train on this machine's data for a coordinator, until its jobs have ended or Ctrl-C.
 
@@ -56,10 +83,9 @@ def join(
         "learner": learner,
         "token": secret,
         "name": name,
-        "device": device,
-        "precision": precision,
     }
     given |= {"state": state, "options": assignments(option, "--option") if option else None}
+    given |= asdict(machine) | asdict(peering)
     given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None
     settings = load(EdgeSettings, "edge", config=out.flags.config, given=given)
     share_cache()

@@ -179,7 +179,7 @@ class Pump:
     def __init__(self, job: str, worker: Worker, ports: Ports) -> None:
         self.job, self.worker, self.ports = job, worker, ports
         self.log: Any = structlog.get_logger("shoal.pump").bind(job=job)
-        self._queue: asyncio.Queue[tuple[Event, asyncio.Future[bool] | None]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Any, asyncio.Future[bool] | None]] = asyncio.Queue()
         self._kept = worker.said if isinstance(worker.said, Report) else None
         self._working: _Running | None = None
         self._delivery: _Running | None = None
@@ -209,7 +209,7 @@ class Pump:
         """Why the worker takes no more; empty while it does."""
         return self.worker.stopped
 
-    async def take(self, event: Event) -> bool:
+    async def take(self, event: Any) -> bool:
         """Feed an event and wait until it has been carried out; False when it changed nothing."""
         if self._ended:
             return False
@@ -232,10 +232,10 @@ class Pump:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                await self._carry_out(self.worker.start(self.ports.clock()))
+                await self._carry_out(await self._begin())
                 while not self.worker.stopped:
                     event, done = await self._queue.get()
-                    effects = self.worker.on(event, self.ports.clock())
+                    effects = await self._feed(event)
                     await self._carry_out(effects)
                     if done is not None and not done.done():
                         done.set_result(bool(effects or self.worker.stopped))
@@ -243,6 +243,14 @@ class Pump:
         finally:
             self._stop_all()
         return self.worker.stopped
+
+    async def _begin(self) -> Sequence[Effect]:
+        """Let the machine begin."""
+        return self.worker.start(self.ports.clock())
+
+    async def _feed(self, event: Any) -> Sequence[Effect]:
+        """Let the machine take one event."""
+        return self.worker.on(event, self.ports.clock())
 
     def _stop_all(self) -> None:
         self._ended = True
@@ -256,7 +264,7 @@ class Pump:
             if done is not None and not done.done():
                 done.set_result(False)
 
-    def _put(self, event: Event) -> None:
+    def _put(self, event: Any) -> None:
         self._queue.put_nowait((event, None))
 
     # Effects
@@ -396,6 +404,7 @@ class Pump:
         beats = self._group.create_task(self._beat(order, watch))
         try:
             slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
+            self._fetched(order)
             begin = partial(self.ports.begin, order, slots, base, work.memory, watch)
             done = Done(order.id, await self._pieces(begin, watch))
         except (Cancelled, asyncio.CancelledError):
@@ -417,6 +426,9 @@ class Pump:
         if slots is None:
             slots = await patiently(self.ports.backoff, partial(transport.body, self.job, ref, watch.cancelled))
         return slots
+
+    def _fetched(self, order: Order) -> None:
+        """The bodies of an order have come."""
 
     async def _pieces(self, begin: Callable[[], Hand], watch: Watch) -> Result:
         """One piece after the other, each in its turn in the lane, until there is a result."""

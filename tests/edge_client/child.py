@@ -1,4 +1,7 @@
-"""A node's process that ends itself with SIGKILL at a named point: `python -m tests.edge_client.child POINT NTH`."""
+"""A node's process that ends itself with SIGKILL at a named point: `python -m tests.edge_client.child POINT NTH`.
+
+With `SINCE` in the environment, a point counts from when there is a file of that name.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,14 @@ from tests.edge_client.remembering import installed
 
 def main(point: str, nth: int) -> int:
     """Run a node until it ends, or comes to that point for the nth time. Every point that it passes is noted."""
-    passed, seen = 0, Path(os.environ["POINTS"])
+    passed, seen, since = 0, Path(os.environ["POINTS"]), os.environ.get("SINCE", "")
 
     def at(name: str) -> None:
         nonlocal passed
         with seen.open("a") as file:
             file.write(f"{name}\n")
+        if since and not Path(since).exists():
+            return
         passed += name == point
         if name == point and passed == nth:
             os.kill(os.getpid(), signal.SIGKILL)

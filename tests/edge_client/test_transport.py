@@ -15,6 +15,7 @@ from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
 from shoal.core.message import Ack, Fail, Order, Ref, Report
 from shoal.core.tree import Tree
+from shoal.runtime.node_link import Polled
 from shoal.runtime.store import FileBodies, digest_of
 
 SLOTS: dict[str, Any] = {"model": Tree.of({"w": np.arange(100_000, dtype=np.float32)})}
@@ -254,7 +255,7 @@ def test_a_small_body_comes_with_its_order(transport: HttpTransport, link: Scrip
     payload = b"".join(bytes(piece) for piece in wire.payload_pieces({"step": 4.0}))
     ref = Ref(digest_of([payload]), len(payload))
     order = Order((1, 1), "a", "train", 0, 1, ref)
-    link.then["work"] = [wire.Frame("j", order, payload), None]
+    link.then["work"] = [Polled(wire.Frame("j", order, payload)), Polled(None)]
     assert transport.poll({}) == ("j", order)
     assert transport.at_hand("j", ref) == {"step": 4.0}
     assert transport.at_hand("j", REF) is None
@@ -266,6 +267,6 @@ def test_a_small_body_comes_with_its_order(transport: HttpTransport, link: Scrip
 @pytest.mark.parametrize("payload", [b"x", b"another body"])
 def test_a_damaged_small_body_is_polled_again(transport: HttpTransport, link: Script, payload: bytes) -> None:
     order = Order((1, 1), "a", "train", 0, 1, Ref("0" * 64, len(payload)))
-    link.then["work"] = [wire.Frame("j", order, payload)]
+    link.then["work"] = [Polled(wire.Frame("j", order, payload))]
     with pytest.raises(Unreachable):
         transport.poll({})

@@ -1,0 +1,427 @@
+"""The pump of a `Peer`: a worker's, and what carrying on without the coordinator needs besides.
+
+    Save Standing         durably, in the thread in which the machine has taken the event, before anything is told
+    Tell                  a letter; what concerns the one who is being answered goes into the answer
+    Send Knock, Join      are you there? and: here is what I carry. The answer is an event like any other
+    Learned               the books; people
+    an order to carry on  is fed when its model has come: the machine starts from that at once
+
+The machine reads and writes models, so every event is taken in a thread, one after the other. What says who is there
+never comes here (`peer.company`): a ping must not wait for a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from edge_client.peering.circle import Circle
+from edge_client.peering.part import Part
+from edge_client.peering.porch import Porch
+from peer.company import Ears
+from peer.folder import Papers
+from peer.link import Told
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import NotAllowed, Refused, ShoalError
+from shoal.core.failover import Holds
+from shoal.core.gossip import Gossip, Halt, Learned, Live, PeerEffect
+from shoal.core.machine import Done, Memory, Note, Save, Send, Standing, Tell, Wake
+from shoal.core.message import Join, Knock, Lease, Message, Order, OrderId, Ref, Stop
+from shoal.core.peer_message import Declare, PeerMessage
+from shoal.core.tree import Slots, Tree, norm
+from shoal.peer_wire import body_of
+from shoal.runtime.node_link import JobLease, SealedPapers
+from shoal.runtime.pump import Ports, Pump, Watch
+from shoal.runtime.store import FileSource
+from shoal.runtime.threads import in_thread
+
+SWEEP_EVENTS = 16
+"""How often bodies are removed that nobody names."""
+
+PEERING_S = 5.0
+"""How often the coordinator is told how this node does as a peer, beside each change of state."""
+
+
+class Hub(Protocol):
+    """What a peer asks of the coordinator. Every call blocks and raises the tree's errors."""
+
+    def papers(self, job: str, held: int) -> SealedPapers | None: ...
+
+    def knock(self, job: str, term: int) -> Lease: ...
+
+    def join(self, job: str, away: OrderId | None) -> Message: ...
+
+    def peering(self, job: str, told: Mapping[str, Any]) -> None: ...
+
+
+@dataclass
+class Heard:
+    """A peer's message, as an event, and what its sender is answered."""
+
+    message: PeerMessage
+    told: list[Told] = field(default_factory=list)
+
+
+@dataclass
+class Look:
+    """A look at the machine between two events."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class PeerPump(Pump):
+    """One job of a node that may carry on by itself. `weigh`, called in the lane: for how many examples it speaks."""
+
+    def __init__(self, part: Part, ports: Ports, hub: Hub, porch: Porch, weigh: Callable[[], float]) -> None:
+        super().__init__(part.spec.name, part.peer.worker, ports)
+        self.part, self.peer, self.desk, self.hub = part, part.peer, part.desk, hub
+        self._weigh = weigh
+        ears = Ears(self._listen, self._see, self._about)
+        self.circle = Circle(part.spec, part.node, part.boot, part.desk, porch, ears, at=ports.at)
+        self._asking: Heard | None = None
+        self._coming: Order | None = None
+        self._bringing: asyncio.Task[None] | None = None
+        self._sources: dict[Ref, FileSource] = {}
+        self._fed_count = 0
+        self._met: tuple[Tree, float] | None = None  # a model that others' can be held against, and its norm
+        self._shown = ("", 0)
+        self._news, self._calm = asyncio.Event(), asyncio.Event()
+        self._beside: dict[str, asyncio.Task[None]] = {}
+
+    # Seen from the agent
+
+    @property
+    def held(self) -> OrderId | None:
+        coming = self._coming
+        return coming.id if coming is not None else super().held
+
+    @property
+    def rev(self) -> int:
+        coming = self._coming
+        return coming.rev if coming is not None else super().rev
+
+    async def take(self, event: Any) -> bool:
+        if isinstance(event, Order) and event.kind == "gossip" and not self._is_here(event.body):
+            self._bring(event)
+            return True
+        return await super().take(event)
+
+    def lease(self, lease: JobLease) -> None:
+        """The coordinator is there, as its answer to a poll says."""
+        self._put(Lease(lease.term))
+        if lease.roster > self.circle.version:
+            self._aside("papers", self._fetch_papers)
+
+    async def leave(self, *, work_s: float, answer_s: float) -> None:
+        if self.peer.gossip is not None:
+            work_s = 0.0  # what is being learned is learned again from the same model
+            await self.take(Halt("leaving"))
+            try:
+                await asyncio.wait_for(self._calm.wait(), answer_s)
+            except TimeoutError:
+                self.log.info("leaving while exchanges are open: they are settled when this node is back")
+        if self.circle.company is not None:
+            await self.circle.company.leave()
+        await super().leave(work_s=work_s, answer_s=answer_s)
+
+    async def run(self) -> str:
+        try:
+            return await super().run()
+        finally:
+            self.circle.close()
+
+    def _stop_all(self) -> None:
+        super()._stop_all()
+        for task in (*self._beside.values(), self._bringing):
+            if task is not None:
+                task.cancel()
+
+    def _aside(self, what: str, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something beside the machine, unless that is being done already."""
+        task = self._beside.get(what)
+        if not self._ended and (task is None or task.done()):
+            self._beside[what] = self._group.create_task(call())
+
+    # The machine
+
+    async def _begin(self) -> Sequence[Any]:
+        papers = await in_thread(self.circle.kept)
+        if papers is not None:
+            self._use(papers)
+        self._aside("weight", self._find_weight)
+        self._aside("peering", self._tell_for_ever)
+        return self._alarmed(await in_thread(partial(self._fed, None)))
+
+    async def _feed(self, event: Any) -> Sequence[Any]:
+        self._asking = event if isinstance(event, Heard) else None
+        what = event.message if isinstance(event, Heard) else event
+        return self._alarmed(await in_thread(partial(self._fed, what)))
+
+    def _alarmed(self, effects: Sequence[PeerEffect]) -> Sequence[PeerEffect]:
+        """Set the alarm; what remains is news, if there is any."""
+        for effect in effects:
+            if isinstance(effect, Wake):
+                self._wake(effect.at)
+        return [effect for effect in effects if not isinstance(effect, Wake)]
+
+    def _fed(self, event: Any) -> list[PeerEffect]:
+        """In a thread: one event (None: the beginning), and on the disk what must not be forgotten of it."""
+        peer = self.peer
+        if isinstance(event, Look):
+            self._look(event)
+            return []
+        if isinstance(event, Declare) and (event := self._startable(event)) is None:
+            return []
+        gossip = peer.gossip
+        before = gossip.me.model if gossip is not None else None
+        effects = peer.start(self.ports.clock()) if event is None else peer.on(event, self.ports.clock())
+        self._book(event, gossip, before)
+        self._keep(effects)
+        if isinstance(event, Done):
+            self.part.weight = self.part.weight or (event.result.weight if event.result is not None else 0.0)
+            self.desk.adopted(event.result)
+        bodies = [ref for effect in effects if isinstance(effect, Tell) and (ref := body_of(effect.body)) is not None]
+        self._sources = {ref: self.desk.bodies.open(ref) for ref in bodies}
+        self._fed_count += 1
+        if self._fed_count % SWEEP_EVENTS == 0:
+            self.desk.sweep(self._names())
+        self._measure()
+        return [effect for effect in effects if not isinstance(effect, Save)]
+
+    def _startable(self, declared: Declare) -> Declare | None:
+        """A declaration as it can be followed here: from the version that this node holds, if it lacks that model."""
+        base = self.peer.base
+        if self.peer.gossip is not None or self._is_here(declared.model):
+            return declared
+        return replace(declared, version=base.version, model=base.model) if base.model is not None else None
+
+    def _book(self, event: Any, gossip: Gossip | None, before: Tree | None) -> None:
+        after, books = self.peer.gossip, self.part.books
+        if after is None:
+            books.close()
+        elif gossip is not after:
+            books.begin(after.me.weight, after.me.model)
+        elif isinstance(event, Done) and before is not None:
+            books.learned(after.me.weight, before, after.me.model)
+
+    def _keep(self, effects: Sequence[PeerEffect]) -> None:
+        """Private memory first: whoever is back among workers starts from it."""
+        saved = [effect.what for effect in effects if isinstance(effect, Save)]
+        for what in saved:
+            if isinstance(what, Memory):
+                self.desk.memory(what.body)
+        for what in saved:
+            if isinstance(what, Standing):
+                self.desk.keep(what.state, self.part.books.state())
+
+    def _names(self) -> list[Ref]:
+        """The bodies that the machine and what is under way still need."""
+        worker, gossip = self.peer.worker, self.peer.gossip
+        orders = [worker.order, gossip.order if gossip is not None else None, self._coming]
+        refs = [ref for order in orders if order is not None for ref in (order.body, order.base)]
+        refs += [worker.memory, worker.pending, getattr(worker.said, "body", None)]
+        return [*self.peer.names(), *(ref for ref in refs if ref is not None)]
+
+    def _measure(self) -> None:
+        """See that there is a model to hold others' against, once they are known."""
+        base = self.peer.base.model
+        if self._met is None and self.circle.papers is not None and (self.peer.gossip is not None or base is not None):
+            model = self._own_model()
+            self._met = model, norm(model)
+
+    def _own_model(self) -> Tree:
+        if self.peer.gossip is not None:
+            return self.peer.gossip.me.model
+        assert self.peer.base.model is not None
+        return tree_slot(self.desk.bodies.get(self.peer.base.model), "model")
+
+    # Effects
+
+    async def _carry_out(self, effects: Sequence[Any]) -> None:
+        await super()._carry_out([effect for effect in effects if not isinstance(effect, Tell)])
+        self._post([effect for effect in effects if isinstance(effect, Tell)])
+        gossip = self.peer.gossip
+        if gossip is not None and gossip.mixer.busy:
+            self._calm.clear()
+        else:
+            self._calm.set()
+        if (self.peer.state, self.peer.term) != self._shown:
+            self._shown = self.peer.state, self.peer.term
+            self.log.info(self.peer.state, term=self.peer.term, base=self.peer.base.version)
+            self._news.set()
+        if self._met is not None and self.circle.company is None:
+            self._meet(*self._met)
+
+    def _post(self, tells: Sequence[Tell]) -> None:
+        letters: defaultdict[str, list[Told]] = defaultdict(list)
+        for effect in tells:
+            ref = body_of(effect.body)
+            letters[effect.to].append((effect.body, self._sources[ref] if ref is not None else None))
+        if self._asking is not None:
+            self._asking.told += letters.pop(self._asking.message.node, [])
+        for to, told in letters.items():
+            if self.circle.company is not None:
+                self.circle.company.post(to, told)
+
+    def _carry(self, effect: Any, kept: bool) -> None:
+        match effect:
+            case Send(body=Knock() as said):
+                self._aside("knock", partial(self._knock, said.term))
+            case Send(body=Join(away=away)) if away is not None:
+                self._aside("join", partial(self._join, away))
+            case Learned():
+                shown = {name: round(value, 4) for name, value in effect.metrics.items() if name == "train/loss"}
+                self.log.info("learned", round=effect.round, **shown)
+            case Note(kind="refusal") if self.circle.company is not None:
+                self.circle.company.refuse("machine", effect.text, effect.node)
+            case _:
+                super()._carry(effect, kept)
+
+    # The coordinator
+
+    async def _asked(self, what: str, call: Callable[[], Any]) -> Any:
+        """Ask the coordinator once; None when nothing came of it."""
+        try:
+            return await in_thread(call)
+        except NotAllowed:
+            raise
+        except ShoalError as error:
+            self.log.debug("the coordinator was asked in vain", what=what, code=error.code, why=error.message)
+            if isinstance(error, Refused) and error.code == "job.over":
+                self._put(Stop(error.message))
+        return None
+
+    async def _knock(self, term: int) -> None:
+        lease = await self._asked("knock", partial(self.hub.knock, self.job, term))
+        if lease is not None:
+            self._put(lease)
+
+    async def _join(self, away: OrderId) -> None:
+        found = await self._asked("join", partial(self.hub.join, self.job, away))
+        if found is not None:
+            await self.take(found)
+
+    async def _fetch_papers(self) -> None:
+        sealed = await self._asked("papers", partial(self.hub.papers, self.job, self.circle.version))
+        if sealed is None:
+            return
+        try:
+            self._use(await in_thread(partial(self.circle.offered, sealed)))
+        except (Refused, NotAllowed) as error:
+            self.log.warning("the papers cannot be used", code=error.code, why=error.message, hint=error.hint)
+
+    def _use(self, papers: Papers) -> None:
+        self.circle.take(papers)
+        self.part.weight_max = papers.me.examples
+        self.peer.population = len(papers.roster.peers)
+        if self.circle.company is None:
+            self._met = None  # measured at the next event
+
+    def _meet(self, model: Tree, length: float) -> None:
+        try:
+            self.circle.open(model, length)
+        except Refused as error:
+            self.log.error("no company", code=error.code, why=error.message, hint=error.hint)
+            self.circle.papers = None
+        self._met = None
+
+    async def _tell_for_ever(self) -> None:
+        """Tell the coordinator how this node does, while it listens; and keep what was heard of whom."""
+        while True:
+            with suppress(TimeoutError):  # nothing has changed: it is told all the same
+                async with asyncio.timeout(PEERING_S):
+                    await self._news.wait()
+            self._news.clear()
+            company, look = self.circle.company, Look()
+            if company is None:
+                continue
+            await self.take(look)
+            told = {**look.values, "boot": self.part.boot, "peers": company.peers(), "refused": dict(company.refused)}
+            await self._asked("peering", partial(self.hub.peering, self.job, told))
+            await in_thread(company.keep)
+
+    def _look(self, look: Look) -> None:
+        """In a thread, while the machine rests."""
+        gossip, company = self.peer.gossip, self.circle.company
+        model = gossip.me.model if gossip is not None else None
+        weight = gossip.me.weight if gossip is not None else 0.0
+        look.values = {**self._about(), **self.part.books.shown(weight, model)}
+        if company is not None and model is not None:
+            company.standard.norm = norm(model)
+
+    # The others
+
+    async def _listen(self, messages: Sequence[PeerMessage]) -> list[Told]:
+        """What a peer says in one letter; what it is answered."""
+        heard = [Heard(message) for message in messages]
+        await asyncio.gather(*(self.take(one) for one in heard))
+        return [told for one in heard for told in one.told]
+
+    def _see(self, live: frozenset[str]) -> None:
+        self._put(Live(live))
+
+    def _about(self) -> dict[str, Any]:
+        peer, gossip = self.peer, self.peer.gossip
+        return {
+            "state": peer.state,
+            "term": peer.term,
+            "round": gossip.me.round if gossip is not None else 0,
+            "weight": gossip.me.weight if gossip is not None else 0.0,
+            "seen": dict(gossip.me.seen) if gossip is not None else {},
+        }
+
+    # Work
+
+    async def _find_weight(self) -> None:
+        try:
+            found = await self.ports.lane.run(self._weigh)
+        except ShoalError as error:
+            self.log.warning("the learner does not say for how many examples it speaks", why=error.message)
+            return
+        self.part.weight = self.part.weight or found
+
+    def _is_here(self, ref: Ref | None) -> bool:
+        return ref is None or self.desk.bodies.size(ref.digest) == ref.nbytes
+
+    def _bring(self, order: Order) -> None:
+        """Have the model of an order to carry on, before the machine hears of it."""
+        known = self._coming
+        self._coming = order
+        if known is not None and known.id == order.id and self._bringing is not None:
+            return
+        if self._bringing is not None:
+            self._bringing.cancel()
+        self._bringing = self._group.create_task(self._brought(order))
+
+    async def _brought(self, order: Order) -> None:
+        try:
+            await self._fetch(order.body, Watch())
+        except NotAllowed:
+            raise
+        except ShoalError as error:  # the next poll brings what stands then
+            self.log.warning("the model to carry on from has not come", code=error.code, why=error.message)
+            self._coming = self._bringing = None
+            return
+        coming, self._coming, self._bringing = self._coming, None, None
+        await super().take(coming)
+
+    async def _fetch(self, ref: Ref | None, watch: Watch) -> Slots:
+        """What came along with an order is kept in a file as well: from there this node could carry on."""
+        slots = await super()._fetch(ref, watch)
+        if ref is not None and not self._is_here(ref):
+            await in_thread(partial(self.desk.bodies.put, slots))
+        return slots
+
+    def _fetched(self, order: Order) -> None:
+        whole = order.base or order.body
+        if order.kind != "gossip" and whole is not None and self._is_here(whole):
+            self._put(Holds(order.version, whole))
+
+    async def _beat(self, order: Order, watch: Watch) -> None:
+        if order.kind != "gossip":  # nobody has ordered that
+            await super()._beat(order, watch)

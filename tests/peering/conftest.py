@@ -1,0 +1,67 @@
+"""A coordinator that can be killed, and a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.coordinator.server import Server, Zygote
+from tests.peering.stage import Process, Threaded
+
+
+@pytest.fixture(autouse=True)
+def plain_log() -> Iterator[None]:
+    """Whatever a test makes of the log is gone after it."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    running = Zygote()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def server(zygote: Zygote, tmp_path: Path) -> Iterator[Server]:
+    """It loses nobody, however slowly a test goes; and keeps its port."""
+    made = Server(zygote, tmp_path / "data", lease_s=3600.0).start()
+    made.settings["port"] = int(made.url.rpartition(":")[2])
+    yield made
+    made.kill()
+    made.close()
+
+
+@pytest.fixture
+def threaded(server: Server, tmp_path: Path) -> Iterator[Callable[..., Threaded]]:
+    """Makes nodes in threads, which leave in the end."""
+    nodes: list[Threaded] = []
+
+    def make(*given: Any, **more: Any) -> Threaded:
+        nodes.append(Threaded(server, tmp_path, *given, **more))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.leave()
+
+
+@pytest.fixture
+def process(server: Server, tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Makes nodes that are processes, which are killed in the end."""
+    nodes: list[Process] = []
+
+    def make(name: str, **options: Any) -> Process:
+        nodes.append(Process(server, tmp_path, name, **options))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        if node.ended is None:
+            node.kill()

@@ -1,0 +1,170 @@
+"""A coordinator's process, and nodes that may do without it: in threads of the test's own, or as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from safetensors.numpy import load
+
+from edge_client.agent import Agent
+from edge_client.peering.pump import PeerPump
+from edge_client.settings import EdgeSettings
+from shoal.core.peer import Peer
+from shoal.runtime.pump import Pump
+from tests.coordinator.server import PATIENCE_S, Server, until
+from tests.peer.stage import free_ports
+from tests.peering.learner import Counting
+
+ROOT = Path(__file__).parents[2]
+JOB = "main"
+SHORT = {"ttl_s": 3.0, "grace_s": 1.5, "dwell_s": 2.0, "settle_s": 3.0, "period_s": 0.5}
+LONG = {"ttl_s": 3600.0}
+
+
+def settings(server: Server, folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    given = {"peer_listen": "127.0.0.1:0", "jobs": [JOB], "backoff_s": 0.5, "token": server.token(), **more}
+    return {"url": server.url, "state": folder / name, "name": name, **given}
+
+
+class Threaded:
+    """A node in a thread of its own."""
+
+    def __init__(self, server: Server, folder: Path, name: str, learner: Counting, **more: Any) -> None:
+        self.learner = learner
+        self.agent = Agent(EdgeSettings.model_validate(settings(server, folder, name, **more)), learner)
+        self.outcome: list[Any] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.outcome.append(self._loop.run_until_complete(self.agent.run()))
+        except BaseException as error:
+            self.outcome.append(error)
+        finally:
+            self._loop.close()
+
+    @property
+    def pump(self) -> Pump | None:
+        job = self.agent.jobs.get(JOB)
+        return job.pump if job is not None else None
+
+    @property
+    def peer(self) -> Peer:
+        pump = self.pump
+        assert isinstance(pump, PeerPump), self.outcome
+        return pump.peer
+
+    def is_acquainted(self, others: int) -> bool:
+        """Whether it knows the others, and that they are there."""
+        pump = self.pump
+        company = pump.circle.company if isinstance(pump, PeerPump) else None
+        return company is not None and len(company.membership.live()) >= others
+
+    def leave(self) -> Any:
+        """End in good order; what came of it."""
+        if not self.outcome:
+            self._loop.call_soon_threadsafe(self.agent.leave)
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "it goes on and on"
+        return self.outcome[0]
+
+
+class Process:
+    """A node in a process of its own, that can be killed: really, or by itself at a named point."""
+
+    def __init__(self, server: Server, folder: Path, name: str, **options: Any) -> None:
+        (self.port,) = free_ports(1)
+        listens = f"127.0.0.1:{self.port}"
+        self._given = {**settings(server, folder, name, peer_listen=listens), **options.pop("given", {})}
+        self._options, self.folder, self.name = options, folder, name
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, point: str = "nowhere", nth: int = 1, since: Path | None = None) -> Process:
+        """Begin a life, which ends at that point when it is come to for the nth time (`since` that file exists)."""
+        given = {**self._given, "jobs": f'["{JOB}"]', "learner": str(ROOT / "tests/peering/learner.py:learner")}
+        options = {key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()}
+        environment = {
+            **os.environ,
+            "POINTS": str(self.folder / f"{self.name}.points"),
+            "SINCE": str(since or ""),
+            **{f"SHOAL_EDGE__{key.upper()}": str(value) for key, value in given.items()},
+            "SHOAL_EDGE__OPTIONS": str(options).replace("'", '"'),
+        }
+        command = [sys.executable, "-m", "tests.edge_client.child", point, str(nth)]
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        return self
+
+    @property
+    def ended(self) -> int | None:
+        """How it ended; None while it lives."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        """End it like that."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(PATIENCE_S)
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself; nothing while it does not answer."""
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self.port}/p2p/{JOB}/status", timeout=PATIENCE_S)
+        except httpx.TransportError:
+            return {}
+        return answer.json() if answer.status_code == 200 else {}
+
+    def is_acquainted(self, others: int) -> bool:
+        found = self.status().get("peers", {}).values()
+        return sum(peer["state"] == "alive" for peer in found) >= others
+
+
+def begin(server: Server, nodes: int, **gossip: Any) -> None:
+    """A job of many rounds that its nodes may carry on."""
+    server.begin(JOB, nodes=nodes, rounds=10_000, gossip={"allowed": True, **gossip})
+
+
+def acquainted(server: Server, nodes: list[Any], version: int = 1) -> None:
+    """Wait until the job runs, and its nodes know each other."""
+    until("the job to run", lambda: server.job(JOB)["model"] and server.job(JOB)["version"] >= version)
+    others = len(nodes) - 1
+    until("the nodes to know each other", lambda: all(node.is_acquainted(others) for node in nodes), every_s=0.1)
+
+
+def model(server: Server, number: int) -> float:
+    """The one number of which a version's model consists."""
+    found = load(server.request("GET", f"/api/v1/jobs/{JOB}/models/{number}").content)["w"]
+    assert np.all(found == found[0])
+    return float(found[0])
+
+
+def versions(server: Server) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server.get(f"/jobs/{JOB}/versions")["versions"]
+    return found
+
+
+def check_merge(server: Server, before: int) -> float:
+    """See that the version after that one holds everybody's work of the time away; how many rounds that was.
+
+    Each local round adds one, and exchanges leave the weighted mean where it is: so the new model is the old one, and
+    the weighted mean of the numbers of local rounds, which the nodes report.
+    """
+    found = {version["number"]: version for version in versions(server)}
+    assert sorted(found) == list(range(len(found))), "versions are consecutive"
+    rounds = found[before]["metrics"]["gossip/rounds"]  # reports are measurements of the version they start from
+    assert found[before + 1]["why"].startswith("back at the server")
+    moved = model(server, before + 1) - model(server, before)
+    assert abs(moved - rounds) < 1e-4 * (1 + rounds), (moved, rounds)
+    return float(rounds)

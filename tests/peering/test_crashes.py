@@ -1,0 +1,72 @@
+"""A node is killed, really, at named points while it carries a job on: what it has learned counts once all the same."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.server import Server, until
+from tests.peering.learner import Counting
+from tests.peering.stage import JOB, Process, Threaded, acquainted, begin, check_merge
+
+AWAY = [
+    *((f"standing.{step}", 4) for step in ("written", "kept")),
+    ("body.renamed", 6),
+    ("gate.synced", 1),
+    ("work.done", 2),
+]
+HANDOVER = [("standing.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
+PATIENT = {"ttl_s": 6.0, "grace_s": 3600.0, "dwell_s": 0.0}
+"""Nobody leaves by itself, and who is back unasked does not wait long until it says so."""
+COUNTED = [("report.answered", 1), ("spool.removed", 1)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "point", "nth"),
+    [
+        *(("away", point, nth) for point, nth in AWAY),
+        *(("handover", point, nth) for point, nth in HANDOVER),
+        *(("counted", point, nth) for point, nth in COUNTED),
+    ],
+)
+def test_killed_at_a_point(
+    server: Server,
+    threaded: Callable[..., Threaded],
+    process: Callable[..., Process],
+    tmp_path: Path,
+    moment: str,
+    point: str,
+    nth: int,
+) -> None:
+    begin(server, 3, return_s=3600.0, settle_s=3600.0, **PATIENT)
+    others = [threaded("a", Counting(10.0, 0.02)), threaded("b", Counting(20.0, 0.04))]
+    since = tmp_path / "since"
+    victim = process("c", weight=30.0, pause_s=0.03).start(point, nth, since)
+    acquainted(server, [*others, victim])
+    server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
+    until("all to be away", lambda: [node.peer.state for node in others] == ["away", "away"])
+    until("its rounds", lambda: seen(others, "c") >= 2)
+    before = server.job(JOB)["version"]
+    since.touch()
+    if moment == "away":
+        until("its end", lambda: victim.ended is not None)
+        made = seen(others, "c")
+        victim.start()
+        until("it to carry on", lambda: seen(others, "c") > made + 2)
+        server.post(f"/jobs/{JOB}/switch", {"to": "server"})
+    else:
+        server.post(f"/jobs/{JOB}/switch", {"to": "server"})
+        until("its end", lambda: victim.ended is not None)
+        victim.start()
+    assert victim.ended is None or victim.ended == -signal.SIGKILL
+    until("the job to be back", lambda: server.job(JOB)["mode"] == "server" and server.job(JOB)["version"] > before)
+    until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 3)
+    check_merge(server, before)
+
+
+def seen(nodes: list[Threaded], name: str) -> int:
+    """How many rounds of that node these know of."""
+    return max(node.peer.gossip.me.seen.get(name, 0) if node.peer.gossip is not None else 0 for node in nodes)

@@ -1,0 +1,105 @@
+"""A running job moves to its nodes and back, with a real coordinator: by an operator's word, and over its death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from shoal.runtime.address import parse
+from tests.coordinator.server import Server, until
+from tests.peering.learner import Counting
+from tests.peering.stage import JOB, LONG, SHORT, Process, Threaded, acquainted, begin, check_merge, versions
+
+Make = Callable[..., Threaded]
+
+
+def three(threaded: Make) -> list[Threaded]:
+    return [threaded(name, Counting(10.0 * weight, 0.02 * weight)) for weight, name in enumerate("abc", 1)]
+
+
+def test_by_an_operators_word(server: Server, threaded: Make) -> None:
+    begin(server, 3, **LONG)
+    nodes = three(threaded)
+    acquainted(server, nodes, version=3)
+    server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
+    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    before = server.job(JOB)["version"]
+    until("rounds", lambda: all((node.peer.gossip.me.round if node.peer.gossip else 0) >= 8 for node in nodes))
+    until("word of it", lambda: server.get(f"/jobs/{JOB}/peers")["now"])
+    seen = server.get(f"/jobs/{JOB}/peers")
+    assert {row["name"]: (row["state"], row["weight"]) for row in seen["peers"]} == {
+        "a": ("away", 10.0),
+        "b": ("away", 20.0),
+        "c": ("away", 30.0),
+    }
+    assert seen["now"]["residual"] < 0.5, "what is under way is little"
+    assert server.job(JOB)["version"] == before, "the schedule rests"
+    server.post(f"/jobs/{JOB}/switch", {"to": "server"})
+    until("the job to be back", lambda: server.job(JOB)["mode"] == "server")
+    until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 3)
+    assert check_merge(server, before) >= 8.0
+    assert {node.peer.state for node in nodes} == {"coordinated"}
+    modes = [note["text"] for note in server.notes(JOB, "mode")]
+    assert modes == ["the peers carry on: by an operator", "back to the server: by an operator", "back at the server"]
+
+
+def test_its_death_is_outlived_and_nothing_is_lost(
+    server: Server, process: Callable[..., Process], tmp_path: Path
+) -> None:
+    """All are at work when it dies. They carry on; one of them dies, and finds the others without it; it comes back."""
+    begin(server, 3, **SHORT)
+    hold = tmp_path / "hold"
+    hold.touch()
+    weights = {"a": 1.0, "b": 2.0, "c": 3.0}
+    nodes = [process(name, weight=10.0 * one, pause_s=0.02 * one, hold=hold) for name, one in weights.items()]
+    for node in nodes:
+        node.start()
+    acquainted(server, nodes, version=0)
+    until("all to be at work", lambda: len(list(tmp_path.glob("held-by-*"))) == 3)
+    before = server.job(JOB)["version"]
+    server.kill()
+    until("all to be away", lambda: all(node.status().get("state") == "away" for node in nodes), every_s=0.1)
+    assert all(node.status()["round"] == 0 for node in nodes), "what is in hand goes on"
+    hold.unlink()
+    until("rounds", lambda: all(node.status()["seen"].get("c", 0) >= 4 for node in nodes), every_s=0.1)
+    nodes[2].kill()
+    made = max(node.status()["seen"]["c"] for node in nodes[:2])
+    nodes[2].start()
+    until("it to carry on", lambda: nodes[2].status().get("round", 0) > made, every_s=0.1)
+    assert nodes[2].status()["state"] == "away"
+    until("its rounds", lambda: all(node.status()["seen"]["c"] > made for node in nodes), every_s=0.1)
+    server.start()
+    until("all to be back", lambda: all(node.status().get("state") == "coordinated" for node in nodes), every_s=0.1)
+    until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)
+    assert check_merge(server, before) > 4.0
+
+
+def test_who_has_only_lost_its_own_way_stays(server: Server, threaded: Make) -> None:
+    begin(server, 3, **SHORT)
+    nodes = three(threaded)
+    acquainted(server, nodes)
+    lost = nodes[2]
+    terms = [node.peer.term for node in nodes]
+    for link in (lost.agent.link, lost.agent.polls):
+        link.address = parse("http://127.0.0.1:9")  # nobody is there, so all that it asks of the coordinator fails
+    until("it to ask the others", lambda: lost.peer.relay)
+    answered = lost.peer._heard
+    until("it to have asked again", lambda: lost.peer._heard > answered + SHORT["ttl_s"])
+    assert [node.peer.term for node in nodes] == terms, "whoever goes away begins a new term"
+    assert server.job(JOB)["mode"] == "server"
+
+
+def test_who_does_not_listen_only_works(server: Server, threaded: Make) -> None:
+    begin(server, 3, **LONG)
+    nodes = [threaded(name, Counting(10.0, 0.02)) for name in "ab"]
+    plain = threaded("c", Counting(10.0, 0.02), peer_listen="")
+    acquainted(server, nodes)
+    server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
+    until("both to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    before = server.job(JOB)["version"]
+    until("rounds", lambda: all((node.peer.gossip.me.round if node.peer.gossip else 0) >= 4 for node in nodes))
+    server.post(f"/jobs/{JOB}/switch", {"to": "server"})
+    until("the job to be back", lambda: server.job(JOB)["version"] >= before + 3)
+    numbers = [version["number"] for version in versions(server)]
+    assert numbers == list(range(len(numbers)))
+    assert plain.outcome == []
