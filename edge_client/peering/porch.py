@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import structlog
 
-from peer.app import listen, serving_all
+from peer.app import Home, listen, serving_all
 from peer.company import Company
 from peer.ledger import Ledger
 from shoal.core.errors import InvalidJob
@@ -79,8 +79,12 @@ class Porch:
         if self._sock is None:
             await self._closing.wait()
             return
-        async with serving_all(self.residents.get, self._strangers, self._sock):
+        async with serving_all(Home(self.residents.get, self._strangers, self._refuse), self._sock):
             await self._closing.wait()
+
+    def _refuse(self, code: str, why: str, sender: str) -> None:
+        """What concerns none of this node's jobs."""
+        self.log.warning("refused", code=code, why=why, sender=sender)
 
     def close(self) -> None:
         """Let `serve` end."""

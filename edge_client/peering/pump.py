@@ -31,7 +31,7 @@ from shoal.core.errors import NotAllowed, Refused, ShoalError
 from shoal.core.failover import Holds
 from shoal.core.gossip import Gossip, Halt, Learned, Live, PeerEffect
 from shoal.core.machine import Done, Memory, Note, Save, Send, Standing, Tell, Wake
-from shoal.core.message import Join, Knock, Lease, Message, Order, OrderId, Ref, Stop
+from shoal.core.message import Join, Knock, Lease, Message, Metrics, Order, OrderId, Ref, Stop
 from shoal.core.peer_message import Declare, PeerMessage
 from shoal.core.tree import Slots, Tree, norm
 from shoal.peer_wire import body_of
@@ -81,7 +81,7 @@ class PeerPump(Pump):
         super().__init__(part.spec.name, part.peer.worker, ports)
         self.part, self.peer, self.desk, self.hub = part, part.peer, part.desk, hub
         self._weigh = weigh
-        ears = Ears(self._listen, self._see, self._about)
+        ears = Ears(self._listen, self._see, self._shown_to_people)
         self.circle = Circle(part.spec, part.node, part.boot, part.desk, porch, ears, at=ports.at)
         self._asking: Heard | None = None
         self._coming: Order | None = None
@@ -90,6 +90,7 @@ class PeerPump(Pump):
         self._fed_count = 0
         self._met: tuple[Tree, float] | None = None  # a model that others' can be held against, and its norm
         self._shown = ("", 0)
+        self._latest: Metrics = {}
         self._news, self._calm = asyncio.Event(), asyncio.Event()
         self._beside: dict[str, asyncio.Task[None]] = {}
 
@@ -275,6 +276,7 @@ class PeerPump(Pump):
             case Send(body=Join(away=away)) if away is not None:
                 self._aside("join", partial(self._join, away))
             case Learned():
+                self._latest = effect.metrics
                 shown = {name: round(value, 4) for name, value in effect.metrics.items() if name == "train/loss"}
                 self.log.info("learned", round=effect.round, **shown)
             case Note(kind="refusal") if self.circle.company is not None:
@@ -374,6 +376,11 @@ class PeerPump(Pump):
             "weight": gossip.me.weight if gossip is not None else 0.0,
             "seen": dict(gossip.me.seen) if gossip is not None else {},
         }
+
+    def _shown_to_people(self) -> dict[str, Any]:
+        """The same, and what the last local round measured."""
+        finite = {name: value for name, value in self._latest.items() if value - value == 0}
+        return {**self._about(), "metrics": finite if self.peer.gossip is not None else {}}
 
     # Work
 

@@ -57,7 +57,7 @@ class Household:
     def start(self, name: str, arguments: Sequence[str], imports: str = "", **environment: str) -> Child:
         """Start `shoal ARGUMENTS` in the background, its output in a log."""
         log = self.folder / f"{name}.log"
-        with log.open("w", encoding="utf-8") as written, signals.held():  # started and not known, it would be left
+        with log.open("a", encoding="utf-8") as written, signals.held():  # started and not known, it would be left
             process = subprocess.Popen(
                 [sys.executable, "-m", "shoal.cli.tethered", *arguments],
                 cwd=self.folder,
@@ -72,6 +72,14 @@ class Household:
             self.children.append(child)
         out.detail(f"{name}: process {process.pid}, log {log}")
         return child
+
+    def kill_one(self, name: str) -> None:
+        """End one process at once, as a power cut would; nobody is told."""
+        child = next(one for one in self.children if one.name == name)
+        with signals.held():
+            self.children.remove(child)
+            child.process.kill()
+            child.process.wait()
 
     def check(self) -> None:
         """Raise `ShoalError` with the end of its log if a process has ended."""

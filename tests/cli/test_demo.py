@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import demo
-from shoal.cli.demo import Asked, Plan, bars, free_port, per_part, spec
+from shoal.cli.demo import bars, per_part
+from shoal.cli.demo_failover import AWAY_ROUNDS
+from shoal.cli.demo_parts import HOST, Asked, Plan, free_port, spec
 from tests.cli.conftest import Shoal, process
 
 LEFT_S = 60
@@ -111,7 +112,7 @@ def test_a_drift_needs_a_server(shoal: Shoal) -> None:
 
 def test_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
-        taken.bind((demo.HOST, 0))
+        taken.bind((HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
         assert free_port(port) not in (0, port)
@@ -129,7 +130,7 @@ def test_a_division_that_cannot_be_is_refused_before_anything_starts(shoal: Shoa
 @pytest.mark.timeout(300)
 def test_the_demo_learns_digits_and_leaves_nothing(tmpdir_of_demo: Path) -> None:
     with socket.socket() as taken:
-        taken.bind((demo.HOST, 0))
+        taken.bind((HOST, 0))
         taken.listen()
         running = process("demo", "--json", "--port", taken.getsockname()[1])
         output, said = running.communicate(timeout=280)
@@ -209,3 +210,27 @@ def test_a_client_that_crashes_is_told_and_all_is_cleaned_up(tmpdir_of_demo: Pat
     assert error["code"] == "demo.crashed"
     assert re.search(r"node-\d has ended with exit code -9", error["message"])
     assert folders(tmpdir_of_demo) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_job_outlives_its_coordinator(tmpdir_of_demo: Path) -> None:
+    running = process("demo", "--failover", "--json", "--port", "0", "--clients", "3", "--rounds", "9")
+    output, said = running.communicate(timeout=280)
+    assert running.returncode == 0, said
+    data = json.loads(output)["data"]
+    assert data["killed_at_version"] >= 4
+    assert data["back_at_version"] > data["killed_at_version"]
+    assert data["versions"] == max(9, data["back_at_version"])
+    assert sorted(data["rounds_away"]) == ["node-1", "node-2", "node-3"]
+    assert min(data["rounds_away"].values()) >= AWAY_ROUNDS
+    assert data["gossip_bytes"] > 0
+    assert data["after"] > 0.8, "what was learned before and meanwhile is not lost"
+    assert not folders(tmpdir_of_demo)
+
+
+@pytest.mark.parametrize("others", [["--drift"], ["--clients", "1", "--split", "iid"], ["--rounds", "2"]])
+def test_a_failover_of_which_nothing_would_be_seen(others: list[str], shoal: Shoal) -> None:
+    answer = shoal("demo", "--failover", *others)
+    assert answer.exit_code == 2
+    assert "nothing to see" in answer.stderr
