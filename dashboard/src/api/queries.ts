@@ -4,9 +4,9 @@
  */
 import { queryOptions } from "@tanstack/react-query";
 import { deltas } from "../live/log";
-import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergeVersions } from "../live/merge";
+import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "../live/merge";
 import { api, unwrap } from "./client";
-import { reviveJob, reviveNode, reviveVersion } from "./revive";
+import { reviveJob, reviveNode, revivePeers, reviveVersion } from "./revive";
 import type { Job, Role } from "./types";
 
 /** A line of a chart is drawn from at most this many versions; the coordinator thins out longer runs. */
@@ -22,6 +22,7 @@ export const keys = {
   notes: (job: string) => ["notes", job] as const,
   moves: (job: string) => ["moves", job] as const,
   nodes: (job: string) => ["nodes", job] as const,
+  peers: (job: string) => ["peers", job] as const,
   traffic: (job: string) => ["traffic", job] as const,
   session: ["session"] as const,
 };
@@ -101,6 +102,16 @@ export const nodesQuery = (job: string) =>
         const { nodes } = await unwrap(api.GET("/api/v1/jobs/{job}/nodes", { params: { path: { job } } }));
         return nodes.map((node) => reviveNode(node, Date.now()));
       }, mergeNodes(job)),
+  });
+
+export const peersQuery = (job: string) =>
+  queryOptions({
+    queryKey: keys.peers(job),
+    queryFn: () =>
+      deltas.snapshot(async () => {
+        const found = await unwrap(api.GET("/api/v1/jobs/{job}/peers", { params: { path: { job } } }));
+        return revivePeers(found, Date.now());
+      }, mergePeers(job)),
   });
 
 export const sessionQuery = queryOptions({

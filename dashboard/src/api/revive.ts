@@ -2,7 +2,20 @@
  * From JSON to the types of `types.ts`: the strings "NaN", "Infinity" and "-Infinity" become numbers again (JSON has
  * none of them), and durations that were true when they were sent become moments of this browser's clock.
  */
-import type { Job, JobNode, Metrics, RawJob, RawNode, RawVersion, Version } from "./types";
+import type {
+  Contact,
+  Job,
+  JobNode,
+  JobPeers,
+  Metrics,
+  Peer,
+  RawJob,
+  RawNode,
+  RawPeer,
+  RawPeers,
+  RawVersion,
+  Version,
+} from "./types";
 
 /** A number as the API writes it, or undefined for what is none. */
 export function reviveNumber(value: unknown): number | undefined {
@@ -38,3 +51,34 @@ export function reviveNode(raw: RawNode, now: number): JobNode {
   const seen_at = silent === null ? null : now - silent * 1000;
   return { ...raw, metrics: reviveMetrics(raw.metrics), losses, seen_at };
 }
+
+export function revivePeer(raw: RawPeer, now: number): Peer {
+  const { name, inbound, state = null, told_s = null, term = null, round = null, weight = null, coverage = null } = raw;
+  return {
+    name,
+    inbound,
+    state,
+    state_since: raw.changes?.at(-1)?.at ?? null,
+    told_at: told_s === null ? null : now - told_s * 1000,
+    term,
+    round,
+    weight,
+    seen: new Map(Object.entries(raw.seen ?? {})),
+    coverage,
+    contacts: new Map(Object.entries(raw.peers ?? {}).map(([other, edge]) => [other, contact(edge)])),
+    refused: new Map(Object.entries(raw.refused ?? {})),
+  };
+}
+
+const contact = (raw: NonNullable<RawPeer["peers"]>[string]): Contact => ({
+  state: raw.state,
+  exchanges: raw.exchanges ?? 0,
+  sent: raw.sent ?? 0,
+  received: raw.received ?? 0,
+  rtt_ms: raw.rtt_ms ?? null,
+});
+
+export const revivePeers = (raw: RawPeers, now: number): JobPeers => ({
+  ...raw,
+  peers: raw.peers.map((peer) => revivePeer(peer, now)),
+});

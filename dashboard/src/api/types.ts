@@ -11,7 +11,10 @@ export type RawJob = Schemas["Job"];
 export type RawVersion = Schemas["Version"];
 export type RawNode = Schemas["JobNode"];
 export type Note = Schemas["Note"];
+export type RawPeer = Schemas["PeerRow"];
+export type RawPeers = Schemas["JobPeers"];
 export type TrafficRow = Schemas["TrafficRow"];
+export type PeersPoint = Schemas["PeersPoint"];
 
 /** An event of the stream: its name, and what its data is once it was parsed. */
 export type StreamEvent = Schemas["StreamEvent"];
@@ -19,6 +22,8 @@ export type EventData<E extends StreamEvent["event"]> = Extract<StreamEvent, { e
 
 export type JobState = RawJob["state"];
 export type NodeState = RawNode["state"];
+export type PeerState = NonNullable<RawPeer["state"]>;
+export type Liveness = Schemas["Edge"]["state"];
 export type Mode = NonNullable<RawJob["mode"]>;
 export type NoteKind = Note["kind"];
 export type Role = Schemas["Session"]["role"];
@@ -47,4 +52,40 @@ export interface JobNode extends Omit<RawNode, "metrics" | "losses"> {
   losses: number[];
   /** When it was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */
   seen_at: number | null;
+}
+
+/** How a peer sees another, and what they have exchanged since its process began. */
+export type Contact = Required<Schemas["Edge"]>;
+
+/**
+ * A node as its job's other nodes know it. What it has not told yet is null or empty. Names of nodes are looked up in
+ * maps: an object would answer for a node called "constructor", too.
+ */
+export interface Peer {
+  name: string;
+  /** Whether others can call it. */
+  inbound: boolean;
+  state: PeerState | null;
+  /** When that changed last, as the coordinator heard of it; null: it has told nothing yet. */
+  state_since: string | null;
+  /** When it told this, in milliseconds of this browser's clock. */
+  told_at: number | null;
+  term: number | null;
+  round: number | null;
+  weight: number | null;
+  /** By peer, the local rounds that its model holds. */
+  seen: ReadonlyMap<string, number>;
+  /** Of all local rounds, the share that its model holds. */
+  coverage: number | null;
+  contacts: ReadonlyMap<string, Contact>;
+  refused: ReadonlyMap<string, number>;
+}
+
+export interface JobPeers {
+  /** Version of the roster; null: none was signed. */
+  roster: number | null;
+  peers: Peer[];
+  now: PeersPoint | null;
+  /** Oldest first. */
+  history: PeersPoint[];
 }

@@ -3,8 +3,8 @@ import { Icon } from "../ui/Icon";
 
 interface Props {
   title: string;
-  /** What the picture shows, for those who cannot see it. */
-  label: string;
+  /** What the picture shows, for those who cannot see it; null where its parts say so themselves. */
+  label: string | null;
   testId: string;
   readout: ReactNode;
   plot: ReactNode;
@@ -43,9 +43,7 @@ export function ChartFrame({ title, label, testId, readout, plot, table, empty, 
           {table()}
         </div>
       ) : (
-        <div role="img" aria-label={label}>
-          {plot}
-        </div>
+        <div {...(label === null ? {} : { role: "img", "aria-label": label })}>{plot}</div>
       )}
     </figure>
   );

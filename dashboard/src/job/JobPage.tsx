@@ -11,6 +11,7 @@ import { visible } from "../format/text";
 import { isDynamic, unitOf } from "../format/unit";
 import { hasEnded } from "../jobs/order";
 import { useFollow } from "../live/LiveProvider";
+import { PeersPanel } from "../peers/PeersPanel";
 import { Link } from "../router";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
@@ -68,6 +69,7 @@ export function JobPage({ name }: { name: string }) {
           <Moves job={job} />
           <MetricCharts versions={versions} unit={unitOf(job)} />
           {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
+          <PeersPanel job={job} nodes={nodes} />
           <div className="panel">
             <TrafficChart versions={versions} unit={unitOf(job)} up={job.up_bytes} down={job.down_bytes} />
           </div>

@@ -1,7 +1,8 @@
 import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { keys } from "../api/queries";
+import type { JobPeers } from "../api/types";
 import type { Delta } from "./delta";
-import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergeVersions } from "./merge";
+import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "./merge";
 
 /** Merges a batch of deltas into every cached answer that they concern, with one redraw for all. */
 export function applyDeltas(client: QueryClient, batch: Delta[]): void {
@@ -13,6 +14,9 @@ export function applyDeltas(client: QueryClient, batch: Delta[]): void {
       update(client, keys.notes(job), own, mergeNotes(job));
       update(client, keys.moves(job), own, mergeMoves(job));
       update(client, keys.nodes(job), own, mergeNodes(job));
+      const roster = client.getQueryData<JobPeers>(keys.peers(job))?.roster;
+      update(client, keys.peers(job), own, mergePeers(job));
+      if (isRenewed(own, roster)) void client.invalidateQueries({ queryKey: keys.peers(job) });
       if (own.some((delta) => delta.kind === "job")) askAgain(client, job);
     }
   });
@@ -23,6 +27,10 @@ function askAgain(client: QueryClient, job: string): void {
   if (client.getQueryState(keys.job(job))?.status === "error")
     void client.invalidateQueries({ predicate: (query) => query.queryKey[1] === job });
 }
+
+/** Events tell who has come or changed; who is no longer in the roster only a whole answer tells. */
+const isRenewed = (batch: Delta[], roster: number | null | undefined): boolean =>
+  roster !== undefined && batch.some((delta) => delta.kind === "peers" && delta.roster > (roster ?? 0));
 
 function byJob(batch: Delta[]): Map<string, Delta[]> {
   const jobs = new Map<string, Delta[]>();

@@ -34,11 +34,6 @@ test("the job's name is no part of a version, a note or a node", () => {
   });
 });
 
-test("what peers tell is read as it came", () => {
-  const news = { job: "digits", roster: 3, peers: [{ name: "ada", state: "away" }], now: null };
-  expect(readDelta("peers", JSON.stringify(news), 0)).toEqual({ kind: "peers", ...news });
-});
-
 test("what is not JSON is refused", () => {
   expect(() => readDelta("traffic", "{", 0)).toThrow(SyntaxError);
 });

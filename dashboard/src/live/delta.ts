@@ -1,6 +1,6 @@
 /** One event of the stream, read: what changed in which job. */
-import { reviveJob, reviveMetrics, reviveNode, reviveVersion } from "../api/revive";
-import type { EventData, Job, JobNode, Metrics, Note, StreamEvent, Version } from "../api/types";
+import { reviveJob, reviveMetrics, reviveNode, revivePeer, reviveVersion } from "../api/revive";
+import type { EventData, Job, JobNode, JobPeers, Metrics, Note, StreamEvent, Version } from "../api/types";
 
 export type Delta =
   | { kind: "job"; job: string; value: Job }
@@ -8,8 +8,8 @@ export type Delta =
   | { kind: "metrics"; job: string; number: number; metrics: Metrics }
   | { kind: "note"; job: string; note: Note }
   | { kind: "nodes"; job: string; nodes: JobNode[] }
-  | { kind: "traffic"; job: string; up_bytes: number; down_bytes: number }
-  | ({ kind: "peers" } & EventData<"peers">);
+  | ({ kind: "peers"; job: string; roster: number } & Pick<JobPeers, "peers" | "now">)
+  | { kind: "traffic"; job: string; up_bytes: number; down_bytes: number };
 
 /** The events that change what is known of a job. */
 export type DeltaEvent = Exclude<StreamEvent["event"], "hello" | "ping">;
@@ -22,8 +22,14 @@ const READERS: Readers = {
   metrics: ({ job, number, metrics }) => ({ kind: "metrics", job, number, metrics: reviveMetrics(metrics) }),
   note: ({ job, ...note }) => ({ kind: "note", job, note }),
   nodes: ({ job, nodes }, now) => ({ kind: "nodes", job, nodes: nodes.map((node) => reviveNode(node, now)) }),
+  peers: ({ job, roster, peers, now: point }, now) => ({
+    kind: "peers",
+    job,
+    roster,
+    peers: peers.map((peer) => revivePeer(peer, now)),
+    now: point,
+  }),
   traffic: ({ job, up_bytes, down_bytes }) => ({ kind: "traffic", job, up_bytes, down_bytes }),
-  peers: (news) => ({ kind: "peers", ...news }),
 };
 
 export const DELTA_EVENTS = Object.keys(READERS) as DeltaEvent[];

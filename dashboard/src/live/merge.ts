@@ -2,11 +2,13 @@
  * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and
  * returns the very same object when nothing changed, so that what did not change is not drawn again.
  */
-import type { Job, JobNode, Note, Version } from "../api/types";
+import type { Job, JobNode, JobPeers, Note, PeersPoint, Version } from "../api/types";
 import type { Delta } from "./delta";
 
 /** The newest notes that a tab keeps in memory. */
 export const NOTES_MAX = 2000;
+/** The newest points of the peers' history; the coordinator keeps as many. */
+export const POINTS_MAX = 300;
 
 export function mergeJobs(jobs: Job[], delta: Delta): Job[] {
   const index = jobs.findIndex((job) => job.name === delta.job);
@@ -92,3 +94,23 @@ export const mergeNodes =
     for (const node of delta.nodes) byName.set(node.name, node);
     return [...byName.values()];
   };
+
+export const mergePeers =
+  (job: string) =>
+  (known: JobPeers, delta: Delta): JobPeers => {
+    if (delta.job !== job || delta.kind !== "peers") return known;
+    const byName = new Map(known.peers.map((peer) => [peer.name, peer]));
+    for (const peer of delta.peers) byName.set(peer.name, peer);
+    return {
+      roster: Math.max(delta.roster, known.roster ?? 0),
+      peers: [...byName.values()],
+      now: delta.now,
+      history: putPoint(known.history, delta.now),
+    };
+  };
+
+function putPoint(history: PeersPoint[], point: PeersPoint | null): PeersPoint[] {
+  const last = history.at(-1);
+  if (point === null || (last !== undefined && last.at >= point.at)) return history;
+  return [...history, point].slice(-POINTS_MAX);
+}

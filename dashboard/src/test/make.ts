@@ -1,5 +1,5 @@
 /** Short ways to the API's nouns, for tests. */
-import type { Job, JobNode, Metrics, Note, Version } from "../api/types";
+import type { Contact, Job, JobNode, Metrics, Note, Peer, PeersPoint, Version } from "../api/types";
 
 export const version = (number: number, metrics: Metrics = {}, rest: Partial<Version> = {}): Version => ({
   number,
@@ -78,5 +78,39 @@ export const note = (id: number, rest: Partial<Note> = {}): Note => ({
   kind: "decision",
   node: null,
   text: "ask 4",
+  ...rest,
+});
+
+export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
+  name,
+  inbound: true,
+  state: "away",
+  state_since: "2026-11-21T08:00:00Z",
+  told_at: 0,
+  term: 2,
+  round: 10,
+  weight: 400,
+  seen: new Map(),
+  coverage: null,
+  contacts: new Map(),
+  refused: new Map(),
+  ...rest,
+});
+
+export const contact = (rest: Partial<Contact> = {}): Contact => ({
+  state: "alive",
+  exchanges: 3,
+  sent: 1000,
+  received: 900,
+  rtt_ms: 3,
+  ...rest,
+});
+
+export const point = (second: number, rest: Partial<PeersPoint> = {}): PeersPoint => ({
+  at: new Date(Date.UTC(2026, 10, 21, 8, 0, second)).toISOString(),
+  peers: 4,
+  consensus: 0.02,
+  residual: 1e-8,
+  coverage: 0.9,
   ...rest,
 });

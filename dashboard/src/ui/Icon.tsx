@@ -14,6 +14,9 @@ const STROKES = {
   decision: "M4 14V2M4 4.5h4.5a3 3 0 0 1 3 3V9M9.3 7.4l2.2 2.2 2.2-2.2",
   mode: "M3.5 8a1.6 1.6 0 1 1 .01 0ZM11 4.2a1.6 1.6 0 1 1 .01 0ZM11 14.2a1.6 1.6 0 1 1 .01 0ZM5 5.8l4.6-2.3M5 7.4l4.8 4",
   node: "M3 3.5h10v7H3ZM6 13.5h4M8 10.5v3",
+  server: "M3 2.5h10v4.6H3ZM3 8.9h10v4.6H3ZM5.4 4.8v.1M5.4 11.2v.1",
+  handover: "M2.5 5.5h8.2M8 2.8l2.7 2.7L8 8.2M13.5 10.6H5.3M8 7.9l-2.7 2.7L8 13.3",
+  apart: "M2.5 8h3.2M10.3 8h3.2M7 4.5l2 7",
   refusal: "M8 1.8 13.5 4v4c0 3-2.2 5.2-5.5 6.4C4.7 13.2 2.5 11 2.5 8V4ZM6 6l4 4M10 6l-4 4",
   state: "M4 14V2.5M4 3h8.5l-2 3 2 3H4",
   warning: "M8 1.8 14.6 13.4H1.4ZM8 6.4v3.2M8 11.6v.1",
@@ -37,7 +40,12 @@ const FILLED: ReadonlySet<IconName> = new Set(["running", "stopped"]);
 export function Icon({ name }: { name: IconName }) {
   return (
     <svg className="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
-      <path d={STROKES[name]} className={FILLED.has(name) ? "filled" : undefined} />
+      <IconPath name={name} />
     </svg>
   );
+}
+
+/** The icon alone, 16 × 16, inside another drawing. */
+export function IconPath({ name }: { name: IconName }) {
+  return <path d={STROKES[name]} className={FILLED.has(name) ? "filled" : undefined} />;
 }

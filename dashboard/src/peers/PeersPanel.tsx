@@ -1,0 +1,118 @@
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useRef } from "react";
+import { peersQuery } from "../api/queries";
+import type { Job, JobNode, JobPeers, Peer } from "../api/types";
+import { bytes, count, plural, UNKNOWN } from "../format/number";
+import { Stat } from "../job/Headline";
+import { mayGossip } from "../job/moves";
+import { hasEnded } from "../jobs/order";
+import { useNow } from "../live/useNow";
+import { Problem } from "../ui/Problem";
+import { CoverageMatrix } from "./CoverageMatrix";
+import { graph, type Graph } from "./graph";
+import { HistoryChart, MEASURES } from "./HistoryChart";
+import { PeersTable } from "./PeersTable";
+import { Refusals } from "./Refusals";
+import { isOut, silent } from "./standing";
+import { traded } from "./tally";
+import { Topology } from "./Topology";
+import "../styles/peers.css";
+
+interface Props {
+  job: Job;
+  nodes: JobNode[];
+}
+
+/** A job's nodes as each other's peers; nothing where they may never be. */
+export function PeersPanel(props: Props) {
+  return mayGossip(props.job) ? <Panel {...props} /> : null;
+}
+
+function Panel({ job, nodes }: Props) {
+  const { data, error } = useQuery(peersQuery(job.name));
+  const clock = useNow();
+  const now = hasEnded(job) ? null : clock;
+  if (data === undefined) return error === null ? null : <Problem error={error} />;
+  return <Known job={job} nodes={nodes} view={data} now={now} />;
+}
+
+function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number | null }) {
+  const drawn = useGraph(nodes, view.peers, now);
+  const told = view.peers.some((peer) => peer.told_at !== null);
+  return (
+    <section className="peers" aria-label="Peers" data-testid="peers">
+      <div className="toolbar">
+        <h2>Peers</h2>
+      </div>
+      {told && <Figures view={view} graph={drawn} />}
+      <div className="panel">
+        <Topology job={job} graph={drawn} now={now} />
+      </div>
+      {view.peers.length === 0 && <NoPeers />}
+      {told && (
+        <>
+          <div className="pair">
+            <div className="panel">
+              <HistoryChart what="consensus" history={view.history} />
+            </div>
+            <div className="panel">
+              <HistoryChart what="residual" history={view.history} />
+            </div>
+            <div className="panel">
+              <HistoryChart what="coverage" history={view.history} />
+            </div>
+            <div className="panel">
+              <CoverageMatrix peers={view.peers} />
+            </div>
+          </div>
+          <Refusals peers={view.peers} />
+          <PeersTable nodes={drawn.nodes} now={now} />
+        </>
+      )}
+    </section>
+  );
+}
+
+/** The same graph until somebody tells something new, or falls silent. */
+function useGraph(nodes: JobNode[], peers: Peer[], now: number | null): Graph {
+  const missing = silent(peers, now);
+  const clock = useRef(now);
+  clock.current = now;
+  return useMemo(() => (void missing, graph(nodes, peers, clock.current)), [nodes, peers, missing]);
+}
+
+function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
+  const { now, peers } = view;
+  const out = nodes.filter(({ standing }) => isOut(standing)).length;
+  const sums = peers.map(traded);
+  const sent = sums.reduce((sum, one) => sum + one.sent, 0);
+  const received = sums.reduce((sum, one) => sum + one.received, 0);
+  return (
+    <dl className="panel peer-figures">
+      <Stat name="Carry on" more={out === 0 ? "all are at the server" : `of ${plural(nodes.length, "node")}`}>
+        <span className="stat-value" data-testid="peers-out">
+          {count(out)}
+        </span>
+      </Stat>
+      {(["consensus", "residual", "coverage"] as const).map((what) => (
+        <Stat key={what} name={MEASURES[what].title} more={MEASURES[what].means}>
+          <span className="stat-value" data-testid={`peers-${what}`}>
+            {now === null || now[what] === null ? UNKNOWN : MEASURES[what].write(now[what])}
+          </span>
+        </Stat>
+      ))}
+      <Stat name="Bytes among peers" more={`${bytes(received)} received`}>
+        <span className="stat-value">{bytes(sent)}</span>
+      </Stat>
+    </dl>
+  );
+}
+
+function NoPeers() {
+  return (
+    <p className="panel nothing">
+      No node can carry on with others yet: none has said where its peers reach it. A node does with{" "}
+      <code>shoal join URL --peer-listen HOST:PORT</code>
+    </p>
+  );
+}

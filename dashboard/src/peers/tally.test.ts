@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import { contact, peer } from "../test/make";
+import { refusals, sight, traded } from "./tally";
+
+test("refusals are counted by code, the most first, with those who refused", () => {
+  const peers = [
+    peer("a", { refused: new Map([["trust.signature", 2], ["trust.replayed", 1]]) }),
+    peer("b", { refused: new Map([["trust.signature", 5], ["trust.norm", 0]]) }),
+  ];
+  expect(refusals(peers)).toEqual([
+    { code: "trust.signature", count: 7, by: [["b", 5], ["a", 2]] },
+    { code: "trust.replayed", count: 1, by: [["a", 1]] },
+  ]);
+});
+
+test("a peer's exchanges are summed over all others, and so is whom it sees", () => {
+  const one = peer("a", { contacts: new Map([["b", contact({ sent: 7 })], ["c", contact({ sent: 3, state: "dead" })]]) });
+  expect(traded(one)).toEqual({ exchanges: 6, sent: 10, received: 1800 });
+  expect(sight(one)).toEqual({ alive: 1, others: 2 });
+});
