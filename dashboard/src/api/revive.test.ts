@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { job, node } from "../test/make";
-import { reviveJob, reviveMetrics, reviveNode, reviveNumber } from "./revive";
-import type { RawJob } from "./types";
+import { reviveJob, reviveMetrics, reviveNode, reviveNumber, revivePeer } from "./revive";
+import type { RawJob, RawPeer } from "./types";
 
 test("JSON's missing numbers come back", () => {
   expect(["NaN", "Infinity", "-Infinity", 0.5].map(reviveNumber)).toEqual([NaN, Infinity, -Infinity, 0.5]);
@@ -26,4 +26,22 @@ test("durations become moments of this clock", () => {
   expect(reviveJob({ ...plain, eta_s: null } as RawJob, 1000).eta_at).toBeNull();
   expect(reviveNode(node("ada", { last_seen_s: 2.5 }), 10_000).seen_at).toBe(7_500);
   expect(reviveNode(node("ada", { last_seen_s: null }), 10_000).seen_at).toBeNull();
+});
+
+test("a peer that has told nothing has nothing", () => {
+  const silent = revivePeer({ name: "ada", peer_id: "x", inbound: false }, 1000);
+  expect(silent).toMatchObject({ state: null, state_since: null, told_at: null, round: null, coverage: null });
+  expect([silent.seen.size, silent.contacts.size, silent.refused.size]).toEqual([0, 0, 0]);
+});
+
+test("a peer's last change is since when it stands so, and its names are those of nodes alone", () => {
+  const changes = [
+    { at: "2026-11-21T08:00:00Z", state: "suspect" as const },
+    { at: "2026-11-21T08:00:09Z", state: "away" as const },
+  ];
+  const told = { state: "away" as const, changes, told_s: 2.5, peers: { ben: { state: "alive" as const, sent: 7 } } };
+  const ada = revivePeer({ name: "ada", peer_id: "x", inbound: true, ...told } as RawPeer, 10_000);
+  expect(ada).toMatchObject({ state_since: changes[1]?.at, told_at: 7500 });
+  expect(ada.contacts.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null });
+  expect(ada.contacts.get("constructor")).toBeUndefined();
 });

@@ -1,8 +1,8 @@
 import { QueryClient, QueryObserver } from "@tanstack/react-query";
 import { expect, test, vi } from "vitest";
 import { keys } from "../api/queries";
-import type { Job, Version } from "../api/types";
-import { job, version } from "../test/make";
+import type { Job, JobPeers, Version } from "../api/types";
+import { job, peer, version } from "../test/make";
 import { applyDeltas } from "./apply";
 
 test("a batch reaches every answer that it concerns, and no other", () => {
@@ -35,5 +35,20 @@ test("a page that asked for a job before there was one asks again when it begins
   await vi.waitFor(() => expect(client.getQueryData(keys.job("digits"))).toEqual(job()));
   applyDeltas(client, [{ kind: "job", job: "digits", value: job({ version: 4 }) }]);
   expect(ask).toHaveBeenCalledTimes(2);
+  stop();
+});
+
+test("a new roster is asked for whole, since events do not tell who is no longer in it", async () => {
+  const client = new QueryClient();
+  const key = keys.peers("digits");
+  const ask = vi.fn().mockResolvedValue({ roster: 2, peers: [peer("b")], now: null, history: [] });
+  const news = { kind: "peers", job: "digits", now: null } as const;
+  client.setQueryData(key, { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [] });
+  const stop = new QueryObserver(client, { queryKey: key, queryFn: ask, staleTime: Infinity }).subscribe(() => undefined);
+  applyDeltas(client, [{ ...news, roster: 1, peers: [peer("a", { round: 11 })] }]);
+  expect(client.getQueryData<JobPeers>(key)?.peers[0]?.round).toBe(11);
+  expect(ask).not.toHaveBeenCalled();
+  applyDeltas(client, [{ ...news, roster: 2, peers: [] }]);
+  await vi.waitFor(() => expect(client.getQueryData<JobPeers>(key)?.peers.map(({ name }) => name)).toEqual(["b"]));
   stop();
 });

@@ -37,3 +37,10 @@ test("the job's name is no part of a version, a note or a node", () => {
 test("what is not JSON is refused", () => {
   expect(() => readDelta("traffic", "{", 0)).toThrow(SyntaxError);
 });
+
+test("peers are told with the roster that names them and the newest point", () => {
+  const data = JSON.stringify({ job: "digits", roster: 3, peers: [{ name: "ada", inbound: true, told_s: 1 }], now: null });
+  const delta = readDelta("peers", data, 3000);
+  expect(delta).toMatchObject({ kind: "peers", job: "digits", roster: 3, now: null });
+  expect(delta).toHaveProperty("peers.0.told_at", 2000);
+});

@@ -1,6 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { job, node, note, version } from "../test/make";
-import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergeVersions, NOTES_MAX } from "./merge";
+import { job, node, note, peer, point, version } from "../test/make";
+import type { Delta } from "./delta";
+import {
+  mergeJob,
+  mergeJobs,
+  mergeMoves,
+  mergeNodes,
+  mergeNotes,
+  mergePeers,
+  mergeVersions,
+  NOTES_MAX,
+  POINTS_MAX,
+} from "./merge";
 
 describe("versions", () => {
   const merge = mergeVersions("digits");
@@ -118,4 +129,26 @@ test("nodes that changed replace themselves by name, others stay the very same",
     ["new", 0],
   ]);
   expect(merged[0]).toBe(ada);
+});
+
+test("peers are replaced one by one, and a new point lengthens their history", () => {
+  const known = { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [point(0)] };
+  const delta: Delta = { kind: "peers", job: "digits", roster: 2, peers: [peer("b", { round: 11 })], now: point(5) };
+  const merged = mergePeers("digits")(known, delta);
+  expect(merged.roster).toBe(2);
+  expect(merged.peers[0]).toBe(known.peers[0]);
+  expect(merged.peers[1]?.round).toBe(11);
+  expect(merged.history.map(({ at }) => at)).toEqual([point(0).at, point(5).at]);
+  const again = mergePeers("digits")(merged, delta);
+  expect(again.history).toBe(merged.history);
+  expect(mergePeers("digits")(merged, { ...delta, now: null })).toMatchObject({ now: null, history: merged.history });
+  expect(mergePeers("other")(known, delta)).toBe(known);
+});
+
+test("a tab keeps no longer a history than the coordinator", () => {
+  const history = Array.from({ length: POINTS_MAX }, (_, second) => point(second));
+  const delta: Delta = { kind: "peers", job: "digits", roster: 1, peers: [], now: point(POINTS_MAX) };
+  const merged = mergePeers("digits")({ roster: 1, peers: [], now: null, history }, delta);
+  expect(merged.history).toHaveLength(POINTS_MAX);
+  expect(merged.history.at(-1)).toEqual(point(POINTS_MAX));
 });

@@ -21,8 +21,8 @@ interface Words {
 }
 
 export const MEASURES: Record<Measure, Words> = {
-  consensus: { title: "Consensus distance", means: "from their mean", series: 0, write: (value) => percent(value, 2) },
-  residual: { title: "Conservation residual", means: "nobody learned", series: 1, write: figure },
+  consensus: { title: "Consensus distance", means: "models from their mean", series: 0, write: (value) => percent(value, 2) },
+  residual: { title: "Conservation residual", means: "unaccounted for", series: 1, write: figure },
   coverage: { title: "Coverage", means: "of all rounds held", series: 3, write: (value) => percent(value) },
 };
 

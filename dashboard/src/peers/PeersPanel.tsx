@@ -101,7 +101,7 @@ function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
           </span>
         </Stat>
       ))}
-      <Stat name="Bytes among peers" more={`${bytes(received)} received`}>
+      <Stat name="Bytes among peers" more={`sent; ${bytes(received)} received`}>
         <span className="stat-value">{bytes(sent)}</span>
       </Stat>
     </dl>

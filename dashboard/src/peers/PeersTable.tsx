@@ -22,8 +22,8 @@ export function PeersTable({ nodes, now }: Props) {
   const rows = useMemo(() => nodes.map((node) => ({ ...node, sums: node.peer && traded(node.peer) })), [nodes]);
   const most = Math.max(1, ...rows.flatMap(({ sums }) => (sums ? [sums.sent, sums.received] : [])));
   return (
-    <div className="panel table-scroll">
-      <table className="nodes-table peers-table" role="table" data-testid="peers-table" aria-label="Nodes as peers">
+    <div className="panel peers-scroll" tabIndex={0} role="region" aria-label="Nodes as peers">
+      <table className="nodes-table peers-table" role="table" data-testid="peers-table">
         <thead role="rowgroup">
           <tr role="row">
             {COLUMNS.map((title, index) => (
@@ -57,14 +57,13 @@ function place(peer: Peer | undefined): string {
 
 function Mode({ standing, peer }: { standing: Standing; peer: Peer | undefined }) {
   const { word, icon, means } = LOOKS[standing];
-  const out = peer !== undefined && peer.state !== null && peer.state !== "coordinated";
   return (
     <td role="cell" className="node-cell-state">
       <span className={`standing ${standing}`} title={means}>
         <Icon name={icon} />
         {word}
       </span>
-      {out && peer.state_since !== null && (
+      {peer !== undefined && peer.state === standing && peer.state_since !== null && (
         <span className="sub peer-since">
           since {clock(Date.parse(peer.state_since), Date.now())}, term {count(peer.term ?? 0)}
         </span>
@@ -95,7 +94,7 @@ function Cells({ peer, sums, most, now }: CellsProps) {
     <>
       <Number title="Round">{peer.round === null ? UNKNOWN : count(peer.round)}</Number>
       <Number title="Holds">{percent(peer.coverage, 0)}</Number>
-      <Number title="Sees" bad={alive < others}>{`${count(alive)} of ${count(others)}`}</Number>
+      <Number title="Sees">{`${count(alive)} of ${count(others)}`}</Number>
       <Number title="Exchanges">{count(sums.exchanges)}</Number>
       <Bytes title="Sent" value={sums.sent} most={most} way="up" />
       <Bytes title="Received" value={sums.received} most={most} way="down" />

@@ -4,7 +4,7 @@ import { ChartFrame } from "../charts/ChartFrame";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { Icon } from "../ui/Icon";
-import { BUSY, flows, SERVER, type Flow, type Graph, type GraphEdge, type GraphNode } from "./graph";
+import { BUSY, flows, most, SERVER, type Flow, type Graph, type GraphEdge, type GraphNode, type Most } from "./graph";
 import { isOut, LOOKS, type Standing } from "./standing";
 import { traded } from "./tally";
 import { TopologyDrawing } from "./TopologyDrawing";
@@ -86,7 +86,6 @@ function Legend({ nodes, edges }: { nodes: GraphNode[]; edges: GraphEdge[] }) {
     standing,
     nodes.filter((node) => node.standing === standing).length,
   ]);
-  const widest = Math.max(0, ...edges.map((edge) => edge.bytes));
   return (
     <div className="topology-legend">
       <ul aria-label="States of the nodes">
@@ -99,9 +98,15 @@ function Legend({ nodes, edges }: { nodes: GraphNode[]; edges: GraphEdge[] }) {
             </li>
           ))}
       </ul>
-      {widest > 0 && <p className="sub">The wider a line, the more bytes; the widest is {bytes(widest)}.</p>}
+      <p className="sub">{scaleOf(most(edges))}</p>
     </div>
   );
+}
+
+function scaleOf({ server, peers }: Most): string {
+  const parts = [peers > 0 && `${bytes(peers)} among peers`, server > 0 && `${bytes(server)} to the server`];
+  const said = parts.filter(Boolean).join(", ");
+  return said === "" ? "" : `The wider a line, the more bytes: up to ${said}.`;
 }
 
 const COLUMNS = ["Between", "and", "Bytes", "Exchanges", "Round trip", "State"];

@@ -1,9 +1,8 @@
-import { memo, useId, useMemo, useRef, type KeyboardEvent } from "react";
+import { memo, useMemo, useRef, type CSSProperties, type KeyboardEvent } from "react";
 import type { Job } from "../api/types";
-import { visible } from "../format/text";
 import { IconPath, type IconName } from "../ui/Icon";
 import { useWidth } from "../ui/useWidth";
-import { SERVER, width, type Graph, type GraphEdge, type GraphNode } from "./graph";
+import { most, SERVER, width, type Graph, type GraphEdge, type GraphNode } from "./graph";
 import { bend, type Place } from "./layout";
 import { scene, type Label, type Scene } from "./scene";
 import { isGhost, LOOKS } from "./standing";
@@ -36,7 +35,6 @@ interface DrawingProps extends Props {
 /** Nodes on a rim around the server; one Tab stop, arrows go from node to node. */
 function Drawing({ graph, scene, across, mode, busy, pointed, onPoint, label, describe }: DrawingProps) {
   const drawing = useRef<SVGSVGElement>(null);
-  const prefix = useId();
   const names = graph.nodes.map(({ name }) => name);
   const stop = pointed !== null && names.includes(pointed) ? pointed : names[0];
   const step = (event: KeyboardEvent) => {
@@ -62,7 +60,6 @@ function Drawing({ graph, scene, across, mode, busy, pointed, onPoint, label, de
       {graph.nodes.map((node, index) => (
         <Node
           key={node.name}
-          id={`${prefix}${index}`}
           index={index}
           node={node}
           place={scene.places.get(node.name) as Place}
@@ -90,18 +87,21 @@ function after(key: string, names: string[], current: string | undefined): strin
 type LinesProps = Pick<DrawingProps, "graph" | "scene" | "busy" | "pointed">;
 
 const Lines = memo(function Lines({ graph, scene, busy, pointed }: LinesProps) {
-  const most = Math.max(0, ...graph.edges.map(({ bytes }) => bytes));
+  const widest = most(graph.edges);
   const [thin, thick] = scene.lines;
   return (
     <g aria-hidden="true" className="topology-lines" data-dense={graph.edges.length > 60 || undefined}>
       {graph.edges.map((edge) => {
+        const toServer = edge.to === SERVER;
+        const full = toServer ? widest.server : widest.peers;
         const chosen = pointed === edge.from || pointed === edge.to;
         return (
           <path
             key={edge.id}
             d={course(edge, scene)}
-            strokeWidth={width(edge.bytes, most, thin, thick).toFixed(2)}
-            data-to={edge.to === SERVER ? "server" : "peer"}
+            strokeWidth={width(edge.bytes, full, thin, thick).toFixed(2)}
+            style={{ "--share": (edge.bytes / Math.max(1, full)).toFixed(3) } as CSSProperties}
+            data-to={toServer ? "server" : "peer"}
             data-ghost={edge.ghost || undefined}
             data-busy={busy.has(edge.id) || undefined}
             data-faded={(pointed !== null && !chosen) || undefined}
@@ -139,7 +139,6 @@ function Server({ scene, mode, alone }: { scene: Scene; mode: Job["mode"]; alone
 }
 
 interface NodeProps {
-  id: string;
   index: number;
   node: GraphNode;
   place: Place;
@@ -151,30 +150,34 @@ interface NodeProps {
   onPoint: (name: string | null) => void;
 }
 
-function Node({ id, index, node, place, label, scene, pointed, tabbed, describe, onPoint }: NodeProps) {
+function Node({ index, node, place, label, scene, pointed, tabbed, describe, onPoint }: NodeProps) {
   const { name, standing } = node;
   const turned = label.turn === 0 ? undefined : `rotate(${label.turn.toFixed(1)} ${label.x} ${label.y})`;
   return (
     <g
-      id={id}
-      role="option"
-      aria-selected={pointed === name}
-      aria-label={describe(node)}
-      tabIndex={tabbed ? 0 : -1}
+      role="presentation"
       className={`topology-node ${standing}`}
-      data-index={index}
       data-testid={`topology-${name}`}
       data-standing={standing}
       data-ghost={isGhost(standing) || undefined}
+      data-chosen={pointed === name || undefined}
       data-faded={(pointed !== null && pointed !== name) || undefined}
       onPointerEnter={() => onPoint(name)}
-      onFocus={() => onPoint(name)}
-      onBlur={() => onPoint(null)}
     >
-      <title>{visible(name)}</title>
-      <circle cx={place.x} cy={place.y} r={scene.radius} />
-      <Glyph icon={LOOKS[standing].icon} x={place.x} y={place.y} size={scene.radius * 1.2} />
+      <g
+        role="option"
+        aria-selected={pointed === name}
+        aria-label={describe(node)}
+        tabIndex={tabbed ? 0 : -1}
+        data-index={index}
+        onFocus={() => onPoint(name)}
+        onBlur={() => onPoint(null)}
+      >
+        <circle cx={place.x} cy={place.y} r={scene.radius} />
+        <Glyph icon={LOOKS[standing].icon} x={place.x} y={place.y} size={scene.radius * 1.2} />
+      </g>
       <text
+        aria-hidden="true"
         x={label.x}
         y={label.y}
         textAnchor={label.anchor}

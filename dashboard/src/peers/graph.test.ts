@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { contact, node, peer } from "../test/make";
-import { BUSY, flows, graph, SERVER, width, type Flow } from "./graph";
+import { BUSY, flows, graph, most, SERVER, width, type Flow } from "./graph";
 import { LATE } from "./standing";
 
 const NOW = 1_000_000;
@@ -83,4 +83,12 @@ test("a line is busy when its bytes grow while somebody looks", () => {
   expect(busy(second, 1000)).toEqual(["x", "z"]);
   const third = flows(second, [edge("x", 11), edge("y", 5), edge("z", 1)], 2000);
   expect(busy(third, 1000 + BUSY)).toEqual([]);
+});
+
+test("lines to the server and among peers have each their own scale", () => {
+  const contacts = new Map([["b", contact({ sent: 3, received: 4 })]]);
+  const peers = [peer("a", { ...told, contacts }), peer("b", { ...told, state: "coordinated" })];
+  const { edges } = graph([node("a"), node("b", { up_bytes: 90, down_bytes: 9 })], peers, NOW);
+  expect(most(edges)).toEqual({ server: 99, peers: 7 });
+  expect(most([])).toEqual({ server: 0, peers: 0 });
 });

@@ -89,6 +89,18 @@ function exchanges(nodes: GraphNode[]): GraphEdge[] {
   return edges;
 }
 
+export interface Most {
+  server: number;
+  peers: number;
+}
+
+/** The most bytes of a line to the server and of one between peers: each kind has its own scale. */
+export function most(edges: readonly GraphEdge[]): Most {
+  const of = (toServer: boolean) =>
+    Math.max(0, ...edges.filter(({ to }) => (to === SERVER) === toServer).map(({ bytes }) => bytes));
+  return { server: of(true), peers: of(false) };
+}
+
 /** How wide a line is, from its bytes: an area that grows with them, between `thin` and `thick` px. */
 export function width(bytes: number, most: number, thin: number, thick: number): number {
   return most > 0 ? thin + (thick - thin) * Math.sqrt(bytes / most) : thin;

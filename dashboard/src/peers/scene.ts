@@ -56,10 +56,10 @@ export function scene(names: readonly string[], width: number): Scene {
 function label(text: string, { x, y, out }: Place, radius: number, flat: boolean, size: number): Label {
   const [cos, sin] = [Math.cos(out), Math.sin(out)];
   if (flat) {
-    const anchor = cos > 0.25 ? "start" : cos < -0.25 ? "end" : "middle";
+    const anchor = cos > 0.35 ? "start" : cos < -0.35 ? "end" : "middle";
     const beside = anchor !== "middle";
     const drop = beside ? sin * 8 + size * 0.35 : sin > 0 ? radius + size + 3 : -radius - 6;
-    return { text, x: x + (beside ? Math.sign(cos) * (radius + 6) * Math.max(0.75, Math.abs(cos)) : 0), y: y + drop, anchor, turn: 0 };
+    return { text, x: x + (beside ? Math.sign(cos) * (radius + 6) : 0), y: y + drop, anchor, turn: 0 };
   }
   // Letters never stand on their heads: on the left they are read towards the middle.
   const left = cos < -1e-9;

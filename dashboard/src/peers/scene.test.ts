@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { scene, shorten } from "./scene";
+
+const names = (count: number) => Array.from({ length: count }, (_, index) => `node-${index}`);
+
+test.each([
+  [3, 330],
+  [7, 870],
+  [20, 330],
+  [50, 330],
+  [50, 870],
+])("%i nodes in %i px stand apart and inside, labels included", (count, width) => {
+  const { places, labels, radius, height, fontSize } = scene(names(count), width);
+  const all = [...places.values()];
+  all.forEach((p, index) => {
+    for (const q of all.slice(index + 1)) expect(Math.hypot(p.x - q.x, p.y - q.y)).toBeGreaterThan(2 * radius);
+  });
+  for (const { text, x, y, anchor, turn } of labels.values()) {
+    const length = text.length * fontSize * 0.56 * (anchor === "end" ? -1 : anchor === "start" ? 1 : 0.5);
+    const radians = (turn * Math.PI) / 180;
+    const [endX, endY] = [x + length * Math.cos(radians), y + length * Math.sin(radians)];
+    for (const at of [x, endX]) expect(at).toBeGreaterThanOrEqual(0), expect(at).toBeLessThanOrEqual(width);
+    for (const at of [y, endY]) expect(at).toBeGreaterThanOrEqual(0), expect(at).toBeLessThanOrEqual(height);
+  }
+});
+
+test("labels never stand on their heads, and lie flat where there is room", () => {
+  for (const { turn } of scene(names(50), 870).labels.values()) {
+    expect(Math.cos((turn * Math.PI) / 180)).toBeGreaterThanOrEqual(-1e-9);
+  }
+  expect(new Set([...scene(names(12), 870).labels.values()].map(({ turn }) => turn))).toEqual(new Set([0]));
+});
+
+test("a name that nobody could draw is shortened, and what hides is written out first", () => {
+  expect(shorten("abcdef", 6)).toBe("abcdef");
+  expect(shorten("a👩‍🚀cdefgh", 4)).toHaveLength(5);
+  expect(shorten("abcdefg", 4)).toBe("abc…");
+  const { labels, places } = scene(["\u202e".repeat(4000), "b", "c"], 870);
+  expect(labels.get("\u202e".repeat(4000))?.text).toMatch(/^⟨202E⟩.*…$/);
+  expect(places.size).toBe(3);
+});

@@ -1,0 +1,120 @@
+"""Nodes that are each other's peers and do what the test makes them do; a coordinator only hears their words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from shoal.trust.keys import Key
+from tests.coordinator.node import Node
+from tests.coordinator.server import Inside
+from tests.coordinator.stage import SIZE, Stage, by_hand, set_up
+
+PARTS = 32
+BYTES = 40_000
+GOSSIP: dict[str, Any] = {"allowed": True, "ttl_s": 7.5, "return_s": 3600.0}
+
+
+@dataclass
+class Member:
+    """A node with a model of `PARTS` numbers, which it tells as its sketch."""
+
+    node: Node
+    weight: float
+    model: npt.NDArray[np.float64]
+    learned: npt.NDArray[np.float64]
+    state: str = "coordinated"
+    round: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    edges: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.node.node
+
+    def word(self) -> dict[str, Any]:
+        return {
+            "boot": 1,
+            "state": self.state,
+            "term": 2,
+            "round": self.round,
+            "weight": self.weight,
+            "seen": {**self.seen, self.name: self.round},
+            "peers": self.edges,
+            "refused": self.refused,
+            "sketch": list(self.weight * self.model),
+            "books": list(self.weight * self.learned),
+        }
+
+    def meet(self, other: Member) -> None:
+        """A conserving exchange: both models become their weighted mean, as either tells it."""
+        mean = (self.weight * self.model + other.weight * other.model) / (self.weight + other.weight)
+        seen = {**self.seen, self.name: self.round, other.name: other.round}
+        seen |= {name: max(count, seen.get(name, 0)) for name, count in other.seen.items()}
+        for one, its in ((self, other), (other, self)):
+            one.model, one.seen = mean.copy(), dict(seen)
+            edge = one.edges[its.name]
+            edge |= {"exchanges": edge["exchanges"] + 1, "sent": edge["sent"] + BYTES, "rtt_ms": 3.5}
+            edge["received"] += BYTES
+
+
+class Crowd:
+    """A job whose nodes, n0 and on, may carry on as peers."""
+
+    def __init__(self, running: Inside, count: int, job: str = "main", **spec: Any) -> None:
+        self.running, self.job = running, job
+        self._rng = np.random.default_rng(4)
+        self.stage: Stage = set_up(running, job, gossip=GOSSIP, **spec)
+        self.stage.nodes += [by_hand(running, f"n{index}", {job: SIZE}) for index in range(3, count)]
+        base = self._rng.normal(size=PARTS)
+        self.members = [
+            Member(node, 100.0 + 10 * index, base.copy(), base.copy()) for index, node in enumerate(self.stage.nodes)
+        ]
+        for one in self.members:
+            one.edges = {
+                other.name: {"state": "alive", "exchanges": 0, "sent": 0, "received": 0}
+                for other in self.members
+                if other is not one
+            }
+            peer = {"pub": Key.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+            self._send(one, "POST", "/hello", json={"peer": peer})
+            self._send(one, "GET", "/work", params={"wait_s": 0, "job": job})
+        self._send(self.members[0], "GET", f"/jobs/{job}/papers")
+
+    def _send(self, one: Member, method: str, path: str, **more: Any) -> httpx.Response:
+        answer = self.stage.send(one.name, method, path, **more)
+        assert answer.status_code < 300, answer.text
+        return answer
+
+    def go(self, state: str) -> None:
+        """All are in that state, live, and have refused nothing; nobody has told yet."""
+        for one in self.members:
+            one.state, one.refused = state, {}
+            for edge in one.edges.values():
+                edge["state"] = "alive"
+
+    def learn(self) -> None:
+        """A local round of everybody."""
+        for one in self.members:
+            step = 0.1 * self._rng.normal(size=PARTS)
+            one.model, one.learned, one.round = one.model + step, one.learned + step, one.round + 1
+
+    def mix(self, pairs: int) -> None:
+        """So many exchanges of random pairs."""
+        for _ in range(pairs):
+            a, b = self._rng.choice(len(self.members), 2, replace=False)
+            self.members[a].meet(self.members[b])
+
+    def tell(self, *silent: str) -> None:
+        """Everybody's word but theirs."""
+        for one in self.members:
+            if one.name not in silent:
+                self._send(one, "POST", f"/jobs/{self.job}/peering", json=one.word())
+
+    def close(self) -> None:
+        self.stage.close()
