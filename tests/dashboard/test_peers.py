@@ -95,6 +95,8 @@ def test_the_star_of_the_server_becomes_the_peers_graph_without_a_reload(
     expect(page.get_by_test_id("topology")).to_contain_text(f"{NODES} nodes at the server")
     expect(lines(page, "server")).to_have_count(NODES)
     expect(lines(page, "peer")).to_have_count(0)
+    served = re.compile(r"^n0: at the server, \w+ · [1-9][\d.]* kB to and from the coordinator$")
+    expect(page.get_by_role("option", name=served)).to_have_count(1)
     expect(page.get_by_test_id("peers-out")).to_have_count(0)  # nobody has told anything yet
     page.evaluate("window.unchanged = true")
     fresh.running.post(f"/jobs/{fresh.job}/switch", {"to": "gossip"})

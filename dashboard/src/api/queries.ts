@@ -73,6 +73,17 @@ export const trafficQuery = ({ name, ended_at }: Job) =>
     refetchInterval: ended_at === null ? TRAFFIC_MS : false,
   });
 
+/** Bytes by node and kind, for as long as the job runs, like those above. */
+export const kindsQuery = ({ name, ended_at }: Job) =>
+  queryOptions({
+    queryKey: [...keys.traffic(name), "kinds", ended_at],
+    queryFn: async () => {
+      const params = { path: { job: name }, query: { by: ["node" as const, "kind" as const] } };
+      return (await unwrap(api.GET("/api/v1/jobs/{job}/traffic", { params }))).rows;
+    },
+    refetchInterval: ended_at === null ? TRAFFIC_MS : false,
+  });
+
 export const notesQuery = (job: string) =>
   queryOptions({
     queryKey: keys.notes(job),

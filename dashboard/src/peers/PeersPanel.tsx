@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef } from "react";
-import { peersQuery } from "../api/queries";
+import { kindsQuery, peersQuery } from "../api/queries";
 import type { Job, JobNode, JobPeers, Peer } from "../api/types";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
@@ -14,9 +14,12 @@ import { HistoryChart, MEASURES } from "./HistoryChart";
 import { PeersTable } from "./PeersTable";
 import { Refusals } from "./Refusals";
 import { isOut, silent } from "./standing";
-import { traded } from "./tally";
+import { traded, withServer } from "./tally";
 import { Topology } from "./Topology";
 import "../styles/peers.css";
+
+const NONE: never[] = [];
+const CURVES = ["consensus", "residual", "coverage"] as const;
 
 interface Props {
   job: Job;
@@ -37,48 +40,45 @@ function Panel({ job, nodes }: Props) {
 }
 
 function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number | null }) {
-  const drawn = useGraph(nodes, view.peers, now);
+  const { data: traffic = NONE } = useQuery(kindsQuery(job));
+  const served = useMemo(() => withServer(traffic), [traffic]);
+  const drawn = useGraph(nodes, view.peers, served, now);
   const told = view.peers.some((peer) => peer.told_at !== null);
+  const been = view.history.length > 0 || drawn.nodes.some(({ standing }) => isOut(standing));
   return (
     <section className="peers" aria-label="Peers" data-testid="peers">
       <div className="toolbar">
         <h2>Peers</h2>
       </div>
-      {told && <Figures view={view} graph={drawn} />}
+      {been && <Figures view={view} graph={drawn} />}
       <div className="panel">
         <Topology job={job} graph={drawn} now={now} />
       </div>
       {view.peers.length === 0 && <NoPeers />}
-      {told && (
-        <>
-          <div className="pair">
-            <div className="panel">
-              <HistoryChart what="consensus" history={view.history} />
+      {been && (
+        <div className="pair">
+          {CURVES.map((what) => (
+            <div key={what} className="panel">
+              <HistoryChart what={what} history={view.history} />
             </div>
-            <div className="panel">
-              <HistoryChart what="residual" history={view.history} />
-            </div>
-            <div className="panel">
-              <HistoryChart what="coverage" history={view.history} />
-            </div>
-            <div className="panel">
-              <CoverageMatrix peers={view.peers} />
-            </div>
+          ))}
+          <div className="panel">
+            <CoverageMatrix peers={view.peers} />
           </div>
-          <Refusals peers={view.peers} />
-          <PeersTable nodes={drawn.nodes} now={now} />
-        </>
+        </div>
       )}
+      {told && <Refusals peers={view.peers} />}
+      {told && <PeersTable nodes={drawn.nodes} now={now} />}
     </section>
   );
 }
 
 /** The same graph until somebody tells something new, or falls silent. */
-function useGraph(nodes: JobNode[], peers: Peer[], now: number | null): Graph {
+function useGraph(nodes: JobNode[], peers: Peer[], served: Map<string, number>, now: number | null): Graph {
   const missing = silent(peers, now);
   const clock = useRef(now);
   clock.current = now;
-  return useMemo(() => (void missing, graph(nodes, peers, clock.current)), [nodes, peers, missing]);
+  return useMemo(() => (void missing, graph(nodes, peers, served, clock.current)), [nodes, peers, served, missing]);
 }
 
 function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
@@ -94,7 +94,7 @@ function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
           {count(out)}
         </span>
       </Stat>
-      {(["consensus", "residual", "coverage"] as const).map((what) => (
+      {CURVES.map((what) => (
         <Stat key={what} name={MEASURES[what].title} more={MEASURES[what].means}>
           <span className="stat-value" data-testid={`peers-${what}`}>
             {now === null || now[what] === null ? UNKNOWN : MEASURES[what].write(now[what])}

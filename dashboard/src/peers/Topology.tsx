@@ -67,14 +67,14 @@ function summary({ nodes, edges }: Graph): string {
   return `${count(out)} of ${plural(nodes.length, "node")} among themselves · ${plural(pairs.length, "pair")} · ${bytes(moved)}`;
 }
 
-function describe({ name, standing, peer, node }: GraphNode): string {
+function describe({ name, standing, peer, bytes: served }: GraphNode): string {
   const parts = [`${visible(name)}: ${LOOKS[standing].means}`];
   if (isOut(standing) && peer !== undefined) {
     const { exchanges, sent, received } = traded(peer);
     parts.push(`round ${count(peer.round ?? 0)}`, plural(exchanges, "exchange"));
     parts.push(`${bytes(sent)} sent, ${bytes(received)} received`);
-  } else if (node !== undefined) {
-    parts.push(`${bytes(node.up_bytes)} up, ${bytes(node.down_bytes)} down`);
+  } else {
+    parts.push(`${bytes(served)} to and from the coordinator`);
   }
   return parts.join(" · ");
 }

@@ -9,7 +9,8 @@ export interface GraphNode {
   name: string;
   standing: Standing;
   peer: Peer | undefined;
-  node: JobNode | undefined;
+  /** Between it and the coordinator, in both directions. */
+  bytes: number;
 }
 
 export interface GraphEdge {
@@ -33,14 +34,19 @@ export interface Graph {
   edges: GraphEdge[];
 }
 
-/** `now` as for `standing`. */
-export function graph(nodes: readonly JobNode[], peers: readonly Peer[], now: number | null): Graph {
+/** `served`: bytes between each node and the coordinator; `now` as for `standing`. */
+export function graph(
+  nodes: readonly JobNode[],
+  peers: readonly Peer[],
+  served: ReadonlyMap<string, number>,
+  now: number | null,
+): Graph {
   const byName = new Map(peers.map((peer) => [peer.name, peer]));
   const known = new Map(nodes.map((node) => [node.name, node]));
   const names = [...new Set([...known.keys(), ...byName.keys()])].sort(new Intl.Collator("en", { numeric: true }).compare);
   const found = names.map((name) => {
-    const [peer, node] = [byName.get(name), known.get(name)];
-    return { name, peer, node, standing: standing(peer, node, peers, now) };
+    const peer = byName.get(name);
+    return { name, peer, standing: standing(peer, known.get(name), peers, now), bytes: served.get(name) ?? 0 };
   });
   return { nodes: found, edges: [...star(found), ...exchanges(found)] };
 }
@@ -49,11 +55,11 @@ export function graph(nodes: readonly JobNode[], peers: readonly Peer[], now: nu
 function star(nodes: GraphNode[]): GraphEdge[] {
   return nodes
     .filter(({ standing }) => standing === "handover" || (!isOut(standing) && standing !== "lost"))
-    .map(({ name, node, standing }) => ({
+    .map(({ name, bytes, standing }) => ({
       id: name,
       from: name,
       to: SERVER,
-      bytes: node === undefined ? 0 : node.up_bytes + node.down_bytes,
+      bytes,
       exchanges: null,
       rtt_ms: null,
       state: null,

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { contact, peer } from "../test/make";
-import { refusals, sight, traded } from "./tally";
+import type { TrafficRow } from "../api/types";
+import { refusals, sight, traded, withServer } from "./tally";
 
 test("refusals are counted by code, the most first, with those who refused", () => {
   const peers = [
@@ -17,4 +18,10 @@ test("a peer's exchanges are summed over all others, and so is whom it sees", ()
   const one = peer("a", { contacts: new Map([["b", contact({ sent: 7 })], ["c", contact({ sent: 3, state: "dead" })]]) });
   expect(traded(one)).toEqual({ exchanges: 6, sent: 10, received: 1800 });
   expect(sight(one)).toEqual({ alive: 1, others: 2 });
+});
+
+test("what nodes send each other is not between them and the coordinator", () => {
+  const row = (node: string | null, kind: string, bytes: number) => ({ node, kind, bytes }) as TrafficRow;
+  const rows = [row("a", "report", 7), row("a", "gossip", 100), row("a", "work", 3), row("", "dashboard", 9)];
+  expect(withServer(rows)).toEqual(new Map([["a", 10]]));
 });

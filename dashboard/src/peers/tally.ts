@@ -1,5 +1,5 @@
-/** Sums over a job's peers: what they have refused, and what they have sent each other. */
-import type { Peer } from "../api/types";
+/** Sums over a job's peers: what they have refused, what they have sent each other and the coordinator. */
+import type { Peer, TrafficRow } from "../api/types";
 
 export interface Refusal {
   code: string;
@@ -45,4 +45,13 @@ export function traded({ contacts }: Peer): Traded {
 export function sight({ contacts }: Peer): { alive: number; others: number } {
   const states = [...contacts.values()].map(({ state }) => state);
   return { alive: states.filter((state) => state === "alive").length, others: states.length };
+}
+
+/** Bytes that went between each node and the coordinator; the ledger has what nodes send each other beside them. */
+export function withServer(rows: readonly TrafficRow[]): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { node, kind, bytes } of rows) {
+    if (node && kind !== "gossip") found.set(node, (found.get(node) ?? 0) + bytes);
+  }
+  return found;
 }
