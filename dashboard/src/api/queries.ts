@@ -5,7 +5,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import { deltas } from "../live/log";
 import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "../live/merge";
-import { api, unwrap } from "./client";
+import { api, ApiError, unwrap } from "./client";
 import { reviveJob, reviveNode, revivePeers, reviveVersion } from "./revive";
 import type { Job, Role } from "./types";
 
@@ -14,6 +14,7 @@ const CHART_POINTS = 1500;
 const SPARK_POINTS = 48;
 const NOTES = 500;
 const TRAFFIC_MS = 10_000;
+const FLEET_MS = 5000;
 
 export const keys = {
   jobs: ["jobs"] as const,
@@ -24,6 +25,8 @@ export const keys = {
   nodes: (job: string) => ["nodes", job] as const,
   peers: (job: string) => ["peers", job] as const,
   traffic: (job: string) => ["traffic", job] as const,
+  fleet: ["fleet"] as const,
+  health: ["health"] as const,
   session: ["session"] as const,
 };
 
@@ -124,6 +127,28 @@ export const peersQuery = (job: string) =>
         return revivePeers(found, Date.now());
       }, mergePeers(job)),
   });
+
+/** All nodes, whatever they take part in. The stream tells of those of jobs only, so they are asked for again. */
+export const fleetQuery = queryOptions({
+  queryKey: keys.fleet,
+  queryFn: async () => (await unwrap(api.GET("/api/v1/nodes"))).nodes,
+  refetchInterval: FLEET_MS,
+});
+
+/** What keeps the coordinator from its work; empty: nothing does. */
+export const healthQuery = queryOptions({
+  queryKey: keys.health,
+  queryFn: async (): Promise<string> => {
+    try {
+      await unwrap(api.GET("/readyz"));
+      return "";
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 503) return error.detail || error.message;
+      throw error;
+    }
+  },
+  refetchInterval: FLEET_MS,
+});
 
 export const sessionQuery = queryOptions({
   queryKey: keys.session,

@@ -10,6 +10,7 @@ type Schemas = components["schemas"];
 export type RawJob = Schemas["Job"];
 export type RawVersion = Schemas["Version"];
 export type RawNode = Schemas["JobNode"];
+export type FleetNode = Schemas["Node"];
 export type Note = Schemas["Note"];
 export type RawPeer = Schemas["PeerRow"];
 export type RawPeers = Schemas["JobPeers"];

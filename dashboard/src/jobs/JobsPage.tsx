@@ -2,11 +2,11 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { jobsQuery } from "../api/queries";
 import type { Job } from "../api/types";
-import { bytes } from "../format/number";
 import { useFollow } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
 import { comparePath, Link } from "../router";
 import { Problem } from "../ui/Problem";
+import { Fleet } from "./Fleet";
 import { JobRow } from "./JobRow";
 import { countStates, inOrder } from "./order";
 import "../styles/jobs.css";
@@ -28,6 +28,7 @@ export function JobsPage() {
           <p className="loading">Asking the coordinator …</p>
         )
       ) : null}
+      {jobs !== undefined && <Fleet jobs={jobs} />}
       {jobs?.length === 0 && <NoJobs />}
       {jobs !== undefined && jobs.length > 0 && <JobsTable jobs={jobs} />}
     </section>
@@ -35,9 +36,7 @@ export function JobsPage() {
 }
 
 function Summary({ jobs }: { jobs: Job[] }) {
-  const total = jobs.reduce((sum, job) => sum + job.up_bytes + job.down_bytes, 0);
-  const states = countStates(jobs).map(([state, number]) => `${number} ${state}`);
-  return <p className="summary">{[...states, `${bytes(total)} moved`].join(" · ")}</p>;
+  return <p className="summary">{countStates(jobs).map(([state, number]) => `${number} ${state}`).join(" · ")}</p>;
 }
 
 function JobsTable({ jobs }: { jobs: Job[] }) {

@@ -1,7 +1,9 @@
-import type { JobState, NodeState } from "../api/types";
+import type { FleetNode, JobState, NodeState } from "../api/types";
 import { Icon } from "./Icon";
 
-const WORDS: Record<JobState | NodeState, string> = {
+type Any = JobState | NodeState | FleetNode["state"];
+
+const WORDS: Record<Any, string> = {
   waiting: "Waiting",
   running: "Running",
   paused: "Paused",
@@ -11,12 +13,13 @@ const WORDS: Record<JobState | NodeState, string> = {
   failed: "Failed",
   training: "Training",
   idle: "Idle",
+  online: "Online",
   stale: "Stale",
   gone: "Gone",
 };
 
 /** A state as icon and word, coloured besides. */
-export function State({ state, testId }: { state: JobState | NodeState; testId?: string }) {
+export function State({ state, testId }: { state: Any; testId?: string }) {
   return (
     <span className={`state ${state}`} data-testid={testId} data-state={state}>
       <Icon name={state in WORDS ? state : "warning"} />

@@ -1,0 +1,68 @@
+import { useQuery } from "@tanstack/react-query";
+import { fleetQuery, healthQuery } from "../api/queries";
+import type { Job } from "../api/types";
+import { bytes, count, UNKNOWN } from "../format/number";
+import { Stat } from "../job/Headline";
+import { useConnection } from "../live/LiveProvider";
+import { Icon } from "../ui/Icon";
+import { State } from "../ui/State";
+import { countFleet, underWay } from "./fleet";
+
+/** All nodes, jobs and bytes, and how the coordinator does, in one strip. */
+export function Fleet({ jobs }: { jobs: Job[] }) {
+  const { data: nodes } = useQuery(fleetQuery);
+  const up = jobs.reduce((sum, job) => sum + job.up_bytes, 0);
+  const down = jobs.reduce((sum, job) => sum + job.down_bytes, 0);
+  return (
+    <dl className="panel fleet" data-testid="fleet" aria-label="Fleet">
+      <Stat name="Nodes">
+        <span className="fleet-states">
+          {nodes === undefined
+            ? UNKNOWN
+            : countFleet(nodes).map(([state, number]) => (
+                <span key={state} data-testid={`fleet-${state}`} data-none={number === 0 || undefined}>
+                  <b className="stat-value">{count(number)}</b>
+                  <State state={state} />
+                </span>
+              ))}
+        </span>
+      </Stat>
+      <Stat name="Jobs under way" more={`of ${count(jobs.length)}`}>
+        <span className="stat-value">{count(underWay(jobs))}</span>
+      </Stat>
+      <Stat
+        name="Bytes moved"
+        more={
+          <>
+            <Icon name="up" />
+            {bytes(up)} <Icon name="down" />
+            {bytes(down)}
+          </>
+        }
+      >
+        <span className="stat-value">{bytes(up + down)}</span>
+      </Stat>
+      <Health />
+    </dl>
+  );
+}
+
+function Health() {
+  const { phase } = useConnection();
+  const { data: trouble } = useQuery(healthQuery);
+  const known = phase === "live" ? trouble : undefined;
+  const state = known === undefined ? "unknown" : known === "" ? "ready" : "trouble";
+  return (
+    <Stat name="Coordinator" more={WORDS[state].more || known}>
+      <span className={`stat-value health ${state}`} data-testid="fleet-health" data-state={state}>
+        <Icon name={WORDS[state].icon} /> {WORDS[state].word}
+      </span>
+    </Stat>
+  );
+}
+
+const WORDS = {
+  ready: { word: "Ready", icon: "done", more: "all jobs restored, room on the disk" },
+  trouble: { word: "In trouble", icon: "warning", more: "" },
+  unknown: { word: "Not heard", icon: "link", more: "asking it" },
+} as const;

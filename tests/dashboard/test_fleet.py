@@ -1,0 +1,70 @@
+"""The strip above the list of jobs: nodes by state, jobs under way, bytes, and how the coordinator does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.coordinator.server import Inside, inside
+from tests.coordinator.stage import Stage, by_hand, set_up
+from tests.dashboard.stage import PATIENCE_MS
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def running(browser: Browser, tmp_path: Path) -> Iterator[Inside]:
+    """A coordinator that loses nobody. (The browser is there first: without one there is nothing to do.)"""
+    with inside(tmp_path / "data", lease_s=86_400.0) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(running: Inside) -> Iterator[Stage]:
+    """Two nodes that train, and one that has nothing to do."""
+    made = set_up(running)
+    yield made
+    made.close()
+
+
+def test_nodes_and_jobs_are_counted_as_they_change(stage: Stage, page: Page, errors: list[str]) -> None:
+    page.goto(stage.running.url, timeout=PATIENCE_MS)
+    numbers = {"online": 1, "training": 2, "stale": 0, "gone": 0}
+    for state, number in numbers.items():
+        expect(page.get_by_test_id(f"fleet-{state}").locator("b")).to_have_text(str(number))
+    expect(page.get_by_test_id("fleet-health")).to_have_attribute("data-state", "ready")
+    fleet = page.get_by_test_id("fleet")
+    job = stage.running.job("main")
+    assert job["up_bytes"] + job["down_bytes"] > 0
+    expect(fleet).to_contain_text("kB")
+    expect(fleet.locator(".stat").nth(1)).to_contain_text("1of 1")
+    stage.nodes.append(by_hand(stage.running, "n3"))
+    expect(page.get_by_test_id("fleet-online").locator("b")).to_have_text("2")
+    stage.running.post("/jobs/main/stop", {"when": "now"})
+    expect(fleet.locator(".stat").nth(1)).to_contain_text("0of 1")
+    assert not errors
+
+
+def test_a_coordinator_in_trouble_says_what_it_is(stage: Stage, page: Page) -> None:
+    page.goto(stage.running.url, timeout=PATIENCE_MS)
+    health = page.get_by_test_id("fleet-health")
+    expect(health).to_have_text("Ready")
+    stage.running.driver("main").trouble = "its journal cannot be written"
+    expect(health).to_have_attribute("data-state", "trouble")
+    expect(page.get_by_test_id("fleet")).to_contain_text("main: its journal cannot be written")
+    stage.running.driver("main").trouble = ""
+    expect(health).to_have_attribute("data-state", "ready")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_sticks_out(stage: Stage, browser: Browser, scheme: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(stage.running.url)
+    expect(page.get_by_test_id("fleet-health")).to_be_visible(timeout=PATIENCE_MS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
