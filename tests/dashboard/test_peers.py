@@ -214,6 +214,12 @@ def test_nothing_sticks_out(away: Crowd, browser: Browser, scheme: Any, width: i
     page.close()
 
 
+def test_the_list_of_jobs_says_who_leads(away: Crowd, page: Page, errors: list[str]) -> None:
+    page.goto(away.running.url, timeout=PATIENCE_MS)
+    expect(page.get_by_test_id(f"job-row-{away.job}")).to_contain_text("With its nodes")
+    assert not errors
+
+
 def test_a_job_that_must_stay_has_no_peers(running: Inside, page: Page, errors: list[str]) -> None:
     running.begin("stays", nodes=2)
     page.goto(f"{running.url}/jobs/stays", timeout=PATIENCE_MS)

@@ -12,3 +12,6 @@ export function visible(text: string): string {
     (character) => `⟨${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`,
   );
 }
+
+/** node-9 before node-10. */
+export const byNumber = new Intl.Collator("en", { numeric: true }).compare;

@@ -2,6 +2,7 @@
 import type { JobNode, NodeState } from "../api/types";
 import { pick } from "../format/metric";
 import { plural } from "../format/number";
+import { byNumber } from "../format/text";
 
 export const SORTS = [
   "name",
@@ -53,10 +54,9 @@ function metricWeight(value: number | undefined): number {
 }
 
 export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
-  const compare = new Intl.Collator("en", { numeric: true }).compare;
   return nodes
     .map((node) => ({ node, weight: weight(node, sort) }))
-    .sort((a, b) => (a.weight === b.weight ? compare(a.node.name, b.node.name) : b.weight - a.weight))
+    .sort((a, b) => (a.weight === b.weight ? byNumber(a.node.name, b.node.name) : b.weight - a.weight))
     .map(({ node }) => node);
 }
 

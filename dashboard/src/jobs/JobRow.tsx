@@ -6,6 +6,7 @@ import { Sparkline } from "../charts/Sparkline";
 import { bytes, count, DIVERGED, percent } from "../format/number";
 import { visible } from "../format/text";
 import { duration } from "../format/time";
+import { ModeMark } from "../job/Moves";
 import { jobPath, Link } from "../router";
 import { Icon } from "../ui/Icon";
 import { Progress } from "../ui/Progress";
@@ -45,6 +46,7 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
         <span className="sub">
           {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
         </span>
+        {job.mode !== "server" && <ModeMark job={job} />}
       </td>
       <td role="cell" className="job-cell-progress">
         <span className="of">

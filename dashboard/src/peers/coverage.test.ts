@@ -11,6 +11,10 @@ test("each row tells how many rounds of each peer its model holds, its own inclu
   expect([share(found, 0, 0), share(found, 0, 1), share(found, 1, 0)]).toEqual([1, 0.5, 0.5]);
 });
 
+test("rows are in the order of their numbers", () => {
+  expect(coverage(["n10", "n9", "n1"].map((name) => peer(name))).names).toEqual(["n1", "n9", "n10"]);
+});
+
 test("where there are no rounds, none are missing", () => {
   const found = coverage([peer("a", { round: 0 }), peer("b", { round: 0 })]);
   expect(share(found, 0, 1)).toBeNull();

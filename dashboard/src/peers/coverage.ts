@@ -1,5 +1,6 @@
 /** Whose local rounds each peer's model holds. */
 import type { Peer } from "../api/types";
+import { byNumber } from "../format/text";
 
 export interface Coverage {
   names: string[];
@@ -10,7 +11,7 @@ export interface Coverage {
 }
 
 export function coverage(peers: readonly Peer[]): Coverage {
-  const told = peers.filter((peer) => peer.round !== null);
+  const told = peers.filter((peer) => peer.round !== null).sort((a, b) => byNumber(a.name, b.name));
   const names = told.map((peer) => peer.name);
   const held = told.map((peer) =>
     names.map((name) => Math.max(peer.seen.get(name) ?? 0, name === peer.name ? (peer.round ?? 0) : 0)),

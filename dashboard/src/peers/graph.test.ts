@@ -46,6 +46,14 @@ test("who hands back is on both, and what was exchanged is forgotten once all ar
   expect(lines([node("a"), node("b")], [{ ...a, state: "coordinated" }, b])).toEqual(["a-server", "b-server"]);
 });
 
+test("one that suspects the server still has its line to it, as a ghost", () => {
+  const suspect = peer("a", { ...told, state: "suspect", contacts: new Map([["b", contact()]]) });
+  expect(lines([node("a"), node("b")], [suspect, peer("b", { ...told, state: "coordinated" })])).toEqual([
+    "a-server (ghost)",
+    "b-server",
+  ]);
+});
+
 test("a silent peer is lost unless one that is heard says that it lives", () => {
   const silent = peer("a", { told_at: NOW - LATE - 1 });
   const witness = (state: "alive" | "dead", told_at: number) =>

@@ -1,5 +1,6 @@
 /** Who talks to whom: the server's star, the exchanges of those that carry on among themselves, or both. */
 import type { JobNode, Liveness, Peer } from "../api/types";
+import { byNumber } from "../format/text";
 import { isGhost, isOut, standing, type Standing } from "./standing";
 
 /** The other end of a line to the coordinator; no node is called so. */
@@ -43,7 +44,7 @@ export function graph(
 ): Graph {
   const byName = new Map(peers.map((peer) => [peer.name, peer]));
   const known = new Map(nodes.map((node) => [node.name, node]));
-  const names = [...new Set([...known.keys(), ...byName.keys()])].sort(new Intl.Collator("en", { numeric: true }).compare);
+  const names = [...new Set([...known.keys(), ...byName.keys()])].sort(byNumber);
   const found = names.map((name) => {
     const peer = byName.get(name);
     return { name, peer, standing: standing(peer, known.get(name), peers, now), bytes: served.get(name) ?? 0 };
@@ -51,7 +52,7 @@ export function graph(
   return { nodes: found, edges: [...star(found), ...exchanges(found)] };
 }
 
-/** A node that has gone away is no longer on the server's line; one that hands back is on both. */
+/** A node that has gone away has no line to the server, one that hands back has; that of one that suspects is a ghost. */
 function star(nodes: GraphNode[]): GraphEdge[] {
   return nodes
     .filter(({ standing }) => standing === "handover" || (!isOut(standing) && standing !== "lost"))
@@ -63,7 +64,7 @@ function star(nodes: GraphNode[]): GraphEdge[] {
       exchanges: null,
       rtt_ms: null,
       state: null,
-      ghost: isGhost(standing),
+      ghost: isGhost(standing) || standing === "suspect",
     }));
 }
 

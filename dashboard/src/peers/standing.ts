@@ -32,7 +32,7 @@ export const isGhost = (standing: Standing): boolean =>
 
 /** Who mixes its model with those of its peers. */
 export const isOut = (standing: Standing): boolean =>
-  standing === "away" || standing === "handover" || standing === "apart" || standing === "suspect";
+  standing === "away" || standing === "handover" || standing === "apart";
 
 /** `now` is this browser's clock (ms); null once nobody listens any more, so that silence says nothing. */
 export function standing(
