@@ -54,7 +54,7 @@ function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number 
       <div className="panel">
         <Topology job={job} graph={drawn} now={now} />
       </div>
-      {view.peers.length === 0 && <NoPeers />}
+      {view.peers.length === 0 && !hasEnded(job) && <NoPeers />}
       {been && (
         <div className="pair">
           {CURVES.map((what) => (
