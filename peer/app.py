@@ -17,7 +17,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -42,6 +42,7 @@ from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Request as Signed
 from shoal.trust.envelope import Signer, read_request, sha256
 from shoal.trust.gatekeeper import Gatekeeper
+from shoal.trust.papers import ModeRecord
 from shoal.wire import PROTOCOLS
 
 HEAD_RECEIPT_S = 10
@@ -99,6 +100,10 @@ class Resident(Protocol):
 
     def status(self) -> dict[str, Any]:
         """How it goes, as JSON values."""
+        ...
+
+    async def decree(self, sealed: bytes) -> None:
+        """Take an operator's word on how the job runs. Raises `NotAllowed`, `Refused`."""
         ...
 
 
@@ -306,7 +311,40 @@ def create_app(home: Home) -> FastAPI:
         resident = home.find(job)
         return no_job(home, job) if resident is None else JSONResponse(resident.status())
 
+    _take_words(app, home)
     return app
+
+
+def _take_words(app: FastAPI, home: Home) -> None:
+    """The routes of whoever has the operator's key, and is no peer."""
+
+    @app.get("/p2p/{job}/charter")
+    async def charter(job: str) -> Response:
+        """Whose word counts in this job; no secret."""
+        resident = home.find(job)
+        return no_job(home, job) if resident is None else JSONResponse(asdict(resident.papers.charter))
+
+    @app.post("/p2p/{job}/mode", status_code=204)
+    async def mode(job: str, request: Request) -> Response:
+        """An operator's signed word on how the job runs; anybody may bring it."""
+        resident = home.find(job)
+        if resident is None:
+            return no_job(home, job)
+        try:
+            await resident.decree(await _word(request))
+        except ShoalError as error:
+            resident.refuse(error.code, error.message, STRANGER)
+            return problem(error)
+        except ClientDisconnect:
+            return problem(Unreachable("the connection broke", code="body.short"))
+        return Response(status_code=204)
+
+
+async def _word(request: Request) -> bytes:
+    """A sealed record: short, whoever sends it."""
+    if int(request.headers.get("content-length", "0")) > ModeRecord.BYTES_MAX:
+        raise Refused(f"a word has at most {ModeRecord.BYTES_MAX} bytes", code="body.too-large", hint="send a record")
+    return await request.body()
 
 
 def no_job(home: Home, job: str) -> Response:

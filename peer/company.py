@@ -28,12 +28,14 @@ from peer.folder import Papers, gatekeeper
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, letters, wall_s
+from shoal.core.errors import Refused
 from shoal.core.machine import Effect, Note, Tell, Timer
 from shoal.core.membership import Membership
 from shoal.core.pace import Pace
 from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed, Swapped, Taken
 from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.trust.envelope import Signer
+from shoal.trust.papers import ModeRecord, unseal
 
 TIMEOUT_SHARE = 0.4
 """Of a period of membership: until others are asked about one that does not answer."""
@@ -47,6 +49,8 @@ class Ears:
     live: Callable[[frozenset[str]], None]
     about: Callable[[], dict[str, Any]]
     """How the machine does, as JSON values."""
+    decreed: Callable[[ModeRecord], Awaitable[bool]]
+    """An operator's word on how the job runs, verified; whether the machine has followed it."""
 
 
 class Company:
@@ -156,6 +160,23 @@ class Company:
             return said
         finally:
             intake.release()
+
+    async def decree(self, sealed: bytes) -> None:
+        """Take an operator's word, whoever brings it. Raises `NotAllowed`, `Refused`."""
+        record = unseal(sealed, ModeRecord, self.papers.charter)
+        if record.mode == "server":
+            raise Refused(
+                "a job comes back when its coordinator does",
+                code="mode.server",
+                hint=f"ask the coordinator: shoal switch {self.standard.job} server",
+            )
+        if not await self._ears.decreed(record):
+            raise Refused(
+                f"not followed: this node hears its coordinator, is away already, or knows of term {record.term}",
+                code="mode.not-now",
+                hint="look at its state and term: GET /p2p/JOB/status; while the coordinator answers, ask that",
+            )
+        self.log.info("an operator has sent the job away", term=record.term, why=record.why)
 
     def _heard(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
         """What a peer has answered may lead to more."""

@@ -35,7 +35,7 @@ from peer.pump import Ports, Pump
 from peer.trainer import Task, Trainer
 from shoal import peer_wire
 from shoal.core.algorithm import tree_slot
-from shoal.core.errors import InvalidJob, ShoalError
+from shoal.core.errors import InvalidJob, Refused, ShoalError
 from shoal.core.gossip import Gossip, Holding, Learned
 from shoal.core.machine import Note, Result, Work
 from shoal.core.membership import CALLERS_PERIODS, Membership
@@ -404,6 +404,11 @@ class Node:
         if sender in self.links.keys() | self._callers and self.quarantine.note(sender, code):
             self.pump.shun(sender)
             self.noted(Note("warning", f"{sender} is in quarantine: {code} again and again", 0, sender))
+
+    async def decree(self, sealed: bytes) -> None:
+        """There is nothing to be decreed. Raises `Refused`."""
+        hint = "its peers run it by themselves, always"
+        raise Refused("this job has no coordinator to go away from", code="mode.no-server", hint=hint)
 
     def status(self) -> dict[str, Any]:
         """How it goes, as JSON values."""

@@ -28,7 +28,7 @@ from peer.folder import Papers
 from peer.link import Told
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import NotAllowed, Refused, ShoalError
-from shoal.core.failover import Holds
+from shoal.core.failover import Decreed, Holds
 from shoal.core.gossip import Gossip, Halt, Learned, Live, PeerEffect
 from shoal.core.machine import Done, Memory, Note, Save, Send, Standing, Tell, Wake
 from shoal.core.message import Join, Knock, Lease, Message, Metrics, Order, OrderId, Ref, Stop
@@ -39,6 +39,7 @@ from shoal.runtime.node_link import JobLease, SealedPapers
 from shoal.runtime.pump import Ports, Pump, Watch
 from shoal.runtime.store import FileSource
 from shoal.runtime.threads import in_thread
+from shoal.trust.papers import ModeRecord
 
 SWEEP_EVENTS = 16
 """How often bodies are removed that nobody names."""
@@ -81,7 +82,7 @@ class PeerPump(Pump):
         super().__init__(part.spec.name, part.peer.worker, ports)
         self.part, self.peer, self.desk, self.hub = part, part.peer, part.desk, hub
         self._weigh = weigh
-        ears = Ears(self._listen, self._see, self._shown_to_people)
+        ears = Ears(self._listen, self._see, self._shown_to_people, self._decreed)
         self.circle = Circle(part.spec, part.node, part.boot, part.desk, porch, ears, at=ports.at)
         self._asking: Heard | None = None
         self._coming: Order | None = None
@@ -364,6 +365,11 @@ class PeerPump(Pump):
         await asyncio.gather(*(self.take(one) for one in heard))
         return [told for one in heard for told in one.told]
 
+    async def _decreed(self, record: ModeRecord) -> bool:
+        """An operator's word, verified; whether the machine has followed it."""
+        await self.take(Decreed(record.term, record.why or "an operator says so"))
+        return self.peer.gossip is not None and self.peer.term == record.term
+
     def _see(self, live: frozenset[str]) -> None:
         self._put(Live(live))
 
@@ -380,7 +386,9 @@ class PeerPump(Pump):
     def _shown_to_people(self) -> dict[str, Any]:
         """The same, and what the last local round measured."""
         finite = {name: value for name, value in self._latest.items() if value - value == 0}
-        return {**self._about(), "metrics": finite if self.peer.gossip is not None else {}}
+        base, metrics = self.peer.base, finite if self.peer.gossip is not None else {}
+        held = {"version": base.version, "sha256": base.model.digest} if base.model is not None else None
+        return {**self._about(), "base": held, "metrics": metrics}
 
     # Work
 

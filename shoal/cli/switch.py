@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
 from shoal.cli.jobs import summary
-from shoal.cli.options import Job, Token, Url, Why
+from shoal.cli.options import Job, Token, Url, Why, spread
 from shoal.cli.output import out
 
 REACHED = {"gossip": "away", "server": "server"}
@@ -19,9 +21,25 @@ To = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Word:
+    """An operator's word that goes past the coordinator."""
+
+    via: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="a node's address as a peer: no coordinator is asked", show_default=False),
+    ] = None
+    key: Annotated[
+        Path | None, typer.Option(help="with --via: the coordinator's key, DATA/coordinator.pem", show_default=False)
+    ] = None
+
+
+@spread
 def switch(
     job: Job,
     to: To,
+    *,
+    word: Word,
     why: Why = "",
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job is there")] = False,
     timeout_s: Annotated[
@@ -35,11 +53,20 @@ def switch(
 
     Nothing is lost: what nodes learn meanwhile becomes the next version when the job comes back. The job file must
     allow it, with allowed = true in its table gossip.
+
+    With --via, a word signed with the coordinator's key is brought to any node that misses its coordinator, and goes
+    from there to the others: nobody waits for votes.
     """
     from shoal.cli.api import connect, segment
     from shoal.cli.follow import follow
     from shoal.core.errors import ShoalError
 
+    if word.via is not None:
+        sent = send_away(job, to, why, word)
+        out.answer(
+            {"sent": sent}, f"{word.via} carries {job} on from version {sent['base_version']}, and tells the others"
+        )
+        return
     wanted = REACHED[to]
     with connect(url, token) as api:
         found = api.post(f"/jobs/{segment(job)}/switch", {"to": to, "why": why})
@@ -54,3 +81,36 @@ def switch(
                     hint=f"shoal jobs show {job} --notes 50",
                 )
     out.answer({"job": found}, summary(found))
+
+
+def send_away(job: str, to: str, why: str, word: Word) -> dict[str, Any]:
+    """Sign an operator's word, and bring it to a peer; what was signed. Raises `ShoalError`."""
+    from dataclasses import asdict
+
+    from shoal.cli.api import segment
+    from shoal.core.errors import ShoalError
+    from shoal.runtime.http import Link
+    from shoal.trust.keys import load_key
+    from shoal.trust.papers import ModeRecord, charter_of, seal
+
+    via, key = word.via, word.key
+    if via is None or key is None:
+        hint = "give --key DATA/coordinator.pem, from the coordinator's data folder"
+        raise ShoalError("a word that nobody has signed moves no job", code="usage.missing", hint=hint)
+    if to == "server":
+        hint = "start the coordinator: its nodes hand the job back by themselves"
+        raise ShoalError("a job comes back when its coordinator does", code="mode.server", hint=hint)
+    signer = load_key(key)
+    path = f"/p2p/{segment(job)}"
+    with Link(via) as link:
+        charter = charter_of(link.json("GET", f"{path}/charter", own=True))
+        status = link.json("GET", f"{path}/status", own=True)
+        if signer.pub not in (charter.operator_pub, charter.coordinator_pub):
+            hint = f"its charter names {charter.operator_pub}"
+            raise ShoalError(f"{key} is not the key of {job}", code="mode.key", hint=hint)
+        base = status.get("base") or {"version": 0, "sha256": "0" * 64}
+        role: Any = "operator" if signer.pub == charter.operator_pub else "coordinator"
+        record = ModeRecord(job, status["term"] + 1, 0, "gossip", base["version"], base["sha256"], why[:200], role)
+        with link.exchange("POST", f"{path}/mode", content=seal(record, signer, charter), own=True) as answer:
+            answer.read(0)
+    return asdict(record)

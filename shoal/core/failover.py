@@ -51,3 +51,11 @@ class Holds:
 
     version: int
     model: Ref
+
+
+@dataclass(frozen=True)
+class Decreed:
+    """An operator says, in a word that the shell has verified: carry on without the hub, in this term."""
+
+    term: int
+    why: str

@@ -234,3 +234,15 @@ Message = (
     | Resume
     | Switch
 )
+
+
+def term_of(message: Message, held: Order | None = None) -> int | None:
+    """The hub's term as a message of its shows it; None where it shows none, or amends what was obeyed when it came."""
+    match message:
+        case Amendment(order=order) if held is not None and order == held.id:
+            return None
+        case Order(id=order) | Amendment(order=order) | Idle(after=order):
+            return order[0]
+        case Lease(term):
+            return term
+    return None

@@ -27,7 +27,7 @@ from math import inf
 from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.failover import Base, Failover, Holds
+from shoal.core.failover import Base, Decreed, Failover, Holds
 from shoal.core.filter import Filters, unpack
 from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent
 from shoal.core.machine import (
@@ -71,6 +71,7 @@ from shoal.core.message import (
     Switch,
     ref_of,
     ref_state,
+    term_of,
 )
 from shoal.core.peer_message import (
     Bulletin,
@@ -95,7 +96,7 @@ ASK_S = 2.0
 """A suspicious node asks the others so often."""
 
 
-Event = Message | HubMessage | PeerEvent | Progress | Rejected | Holds
+Event = Message | HubMessage | PeerEvent | Progress | Rejected | Holds | Decreed
 
 State = Literal["coordinated", "suspect", "away", "handover"]
 
@@ -193,7 +194,7 @@ class Peer:
                 return [Send(HUB, event.message)]
             case Relayed():
                 return self._hub_says(event.message, now, direct=False) if event.node == self.relay else []
-            case Suspect() | Bulletin() | Declare():
+            case Suspect() | Bulletin() | Declare() | Decreed():
                 return self._peer_says(event, now)
             case Join() | Poll() | Knock() | Status() | Report() | Fail() | Pause() | Resume() | Switch():
                 return []  # for a hub
@@ -239,7 +240,7 @@ class Peer:
 
     def _hub_says(self, message: Message | Rejected, now: float, *, direct: bool) -> list[PeerEffect]:
         """Obey nothing of an earlier term than our own."""
-        said = _term(message, self.worker.order)
+        said = term_of(message, self.worker.order) if not isinstance(message, Rejected) else None
         if said is not None and said < self.term:
             return []
         if self._answering is None or now - self._heard > self.failover.ttl_s:
@@ -319,7 +320,7 @@ class Peer:
 
     # Going away
 
-    def _peer_says(self, message: Suspect | Bulletin | Declare, now: float) -> list[PeerEffect]:
+    def _peer_says(self, message: Suspect | Bulletin | Declare | Decreed, now: float) -> list[PeerEffect]:
         match message:
             case Suspect():
                 return [Tell(message.node, self._declaration() or self._bulletin(now))]
@@ -332,7 +333,16 @@ class Peer:
                 if message.version > self.base.version:
                     self.base = Base(message.version, message.model)
                 return self._leave_hub(f"{message.node}: {message.why}", now)
+            case Decreed():
+                return self._decreed(message, now)
         return []
+
+    def _decreed(self, event: Decreed, now: float) -> list[PeerEffect]:
+        """Go away without asking whether others miss the hub as well; tell them."""
+        if event.term <= self.term or self.gossip is not None or self.base.model is None or self._hears(now):
+            return []
+        self.term = event.term
+        return self._declared(self._leave_hub(event.why, now))
 
     def _hears(self, now: float) -> bool:
         return now < self._heard + self.failover.ttl_s
@@ -356,6 +366,12 @@ class Peer:
         worker.forget((self.term, 0))
         note = Note("state", f"without the hub from version {self.base.version}: {why}", self.base.version, self.node)
         return [note, *self._go_away(self.base, in_hand, unsaid, now)]
+
+    def _declared(self, gone: list[PeerEffect]) -> list[PeerEffect]:
+        """The same, and all who are there are told."""
+        declaration = self._declaration()
+        assert declaration is not None
+        return [*gone, *(Tell(node, declaration) for node in sorted(self.live))]
 
     def _go_away(self, base: Base, in_hand: Order | None, unsaid: Report | None, now: float) -> list[PeerEffect]:
         assert base.model is not None
@@ -422,10 +438,8 @@ class Peer:
         missing = 1 + len(recent)
         if now >= self._since + self.failover.grace_s and missing >= self.failover.needed(self.population):
             self.term = max([self.term, *(vote.term for vote in recent.values())]) + 1
-            gone = self._leave_hub(f"{missing} nodes have not heard it for {self.failover.ttl_s:g} s and more", now)
-            declaration = self._declaration()
-            assert declaration is not None
-            return [*gone, *(Tell(node, declaration) for node in sorted(self.live))]
+            why = f"{missing} nodes have not heard it for {self.failover.ttl_s:g} s and more"
+            return self._declared(self._leave_hub(why, now))
         if now < self._own_at:
             return []
         self._own_at = now + ASK_S
@@ -483,15 +497,3 @@ class Peer:
             self._worker_at = now + self.worker.beat_s
         alarm = min(self._worker_at, self._own_at, self.gossip.alarm if self.gossip is not None else inf)
         return [*effects, Wake(alarm)] if alarm < inf else effects
-
-
-def _term(message: Message | Rejected, held: Order | None) -> int | None:
-    """The hub's term as a message shows it; None where it shows none, or amends what was obeyed when it came."""
-    match message:
-        case Amendment(order=order) if held is not None and order == held.id:
-            return None
-        case Order(id=order) | Amendment(order=order) | Idle(after=order):
-            return order[0]
-        case Lease(term):
-            return term
-    return None

@@ -103,6 +103,15 @@ def load_or_make(path: Path) -> Key:
     return _parsed(path, data)
 
 
+def load_key(path: Path) -> Key:
+    """A key that must be there. Raises `StorageFailed`: `key.unreadable`, and as `load_or_make` does."""
+    with _storing(path):
+        data = _read(path)
+    if data is None:
+        raise refusal("key.unreadable", f"there is no key at {path}")
+    return _parsed(path, data)
+
+
 def _parsed(path: Path, data: bytes) -> Key:
     try:
         private = serialization.load_pem_private_key(data, password=None)

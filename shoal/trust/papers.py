@@ -236,6 +236,15 @@ def open_charter(data: bytes) -> Charter:
     return unseal(data, Charter, charter)
 
 
+def charter_of(values: Any) -> Charter:
+    """A charter that a peer shows, its signature left out. Raises `Refused` for what is none."""
+    try:
+        found: Charter = _adapter(Charter.TYPE).validate_json(canonical(values), strict=True, extra="forbid")
+    except (ValidationError, ValueError, TypeError) as error:
+        raise refusal("trust.paper", f"no charter: {str(error).splitlines()[0][:200]}") from None
+    return found
+
+
 def _signer(paper: Paper, charter: Charter) -> str:
     if isinstance(paper, Charter) or (isinstance(paper, ModeRecord) and paper.signer == "operator"):
         return charter.operator_pub

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
-from shoal.core.failover import Failover, Holds
+from shoal.core.failover import Decreed, Failover, Holds
 from shoal.core.gossip import Gossip, Holding, Live, PeerEffect
 from shoal.core.machine import HUB, Amend, Done, Result, Save, Send, Standing, Tell, Timer, Work
 from shoal.core.message import Ack, Amendment, Idle, Join, Knock, Lease, Order, Poll, Ref, Report
@@ -327,3 +327,21 @@ def test_who_has_no_whole_model_stays() -> None:
     bench.take(bench.peer.on(bench.order(1), 0.0))
     bench.silent_until(60.0)
     assert bench.peer.state == "coordinated"
+
+
+def test_an_operators_word_needs_no_votes_but_a_silent_hub() -> None:
+    bench = Bench()
+    bench.feed(Decreed(5, "now"), 1.0)
+    assert bench.peer.state == "coordinated", "there is no model yet to carry on from"
+    bench.feed(bench.order(1), 1.0)
+    bench.feed(Decreed(5, "now"), 2.0)
+    assert (bench.peer.state, bench.peer.term) == ("coordinated", 1), "the hub is heard: it is the one to be asked"
+    later = 1.0 + FAILOVER.ttl_s
+    bench.feed(Decreed(1, "an old word"), later)
+    assert bench.peer.gossip is None
+    bench.feed(Decreed(5, "now"), later)
+    assert (bench.peer.state, bench.peer.term) == ("away", 5)
+    assert [(one.term, one.version) for one in bench.said(Declare)] == [(5, 0), (5, 0)], "b and c are told"
+    gossip = bench.peer.gossip
+    bench.feed(Decreed(6, "again"), later + 1.0)
+    assert (bench.peer.gossip, bench.peer.term) == (gossip, 5)

@@ -1,0 +1,106 @@
+"""An operator's signed word, where no coordinator answers and the nodes would wait for votes for ever."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal.trust.keys import Key, load_key
+from shoal.trust.papers import Charter, ModeRecord, canonical, charter_of, seal
+from tests.coordinator.server import PATIENCE_S, Server, until
+from tests.peering.learner import Counting
+from tests.peering.stage import JOB, ROOT, SHORT, Threaded, acquainted, begin
+
+
+@pytest.fixture
+def nodes(server: Server, threaded: Callable[..., Threaded]) -> list[Threaded]:
+    """Three that miss their coordinator, and will not go away by themselves."""
+    begin(server, 3, **{**SHORT, "votes": 9})
+    made = [threaded(name, Counting(10.0, 0.02)) for name in "abc"]
+    acquainted(server, made)
+    server.kill()
+    until("all to suspect", lambda: all(node.peer.state == "suspect" for node in made))
+    return made
+
+
+def home(node: Threaded) -> str:
+    """Where a node can be called."""
+    assert node.agent.peering is not None
+    return node.agent.peering.porch.contact().urls[0]
+
+
+def address(node: Threaded) -> str:
+    return f"{home(node)}/p2p/{JOB}"
+
+
+def shoal(server: Server, node: Threaded, key: Path | str, to: str = "gossip") -> tuple[int, dict[str, Any]]:
+    """Run `shoal switch … --via …`."""
+    where = ["--via", home(node), "--key", str(key)]
+    command = [sys.executable, "-m", "shoal", "--json", "switch", JOB, to, "--why", "it burns", *where]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return found.returncode, json.loads(found.stdout)
+
+
+def test_all_follow_it(server: Server, nodes: list[Threaded]) -> None:
+    code, answer = shoal(server, nodes[1], server.folder / "coordinator.pem")
+    assert code == 0, answer
+    term = answer["data"]["sent"]["term"]
+    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    assert {node.peer.term for node in nodes} == {term}
+    server.start()
+    until("all to be back", lambda: all(node.peer.state == "coordinated" for node in nodes))
+    until("the job to go on", lambda: server.job(JOB)["mode"] == "server")
+    assert server.rows("SELECT max(number) FROM versions")[0][0] > answer["data"]["sent"]["base_version"]
+
+
+def test_what_is_not_followed(server: Server, nodes: list[Threaded], tmp_path: Path) -> None:
+    """Each is refused with a reason, counted, and moves nobody."""
+    node = nodes[0]
+    (tmp_path / "other.pem").write_bytes(Key.make().pem())
+    (tmp_path / "other.pem").chmod(0o600)
+    own = server.folder / "coordinator.pem"
+    for key, to, code in (
+        (tmp_path / "other.pem", "gossip", "mode.key"),
+        (tmp_path / "none.pem", "gossip", "key.unreadable"),
+        (own, "server", "mode.server"),
+    ):
+        assert shoal(server, node, key, to)[1]["error"]["code"] == code
+    charter, key = charter_of(httpx.get(f"{address(node)}/charter").json()), load_key(own)
+    term = node.peer.term
+    refused: list[tuple[bytes, int, str]] = [
+        (forged(charter), 403, "trust.signature"),
+        (seal(record(term), key, charter), 409, "mode.not-now"),  # a word of the term that holds already
+        (seal(record(term + 1, "server"), key, charter), 409, "mode.server"),
+        (b"{}", 409, "trust.paper"),
+        (b"x" * 5000, 413, "body.too-large"),
+    ]
+    for content, status, code in refused:
+        answer = httpx.post(f"{address(node)}/mode", content=content)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+    counted = httpx.get(f"{address(node)}/status").json()["refused"]
+    assert counted == {code: 1 for _, _, code in refused}
+    assert {one.peer.state for one in nodes} == {"suspect"}
+    sealed = seal(record(term + 1), key, charter)
+    assert httpx.post(f"{address(node)}/mode", content=sealed).status_code == 204
+    gossip = node.peer.gossip
+    assert httpx.post(f"{address(node)}/mode", content=sealed).status_code == 204, "said twice it is one"
+    assert node.peer.gossip is gossip
+
+
+def record(term: int, mode: Any = "gossip") -> ModeRecord:
+    return ModeRecord(JOB, term, 0, mode, 0, "0" * 64, "it burns", "operator")
+
+
+def forged(charter: Charter) -> bytes:
+    """As `seal` makes it, but signed by somebody whose word does not count."""
+    other = Key.make()
+    fake = Charter(charter.job, charter.config_sha, charter.schema_sha, other.pub, other.pub, charter.policy)
+    values = json.loads(seal(record(99), other, fake))
+    return canonical(values)
