@@ -51,7 +51,7 @@ main()
 POINTS = [
     "tempfile:mkdtemp",
     "subprocess:Popen",
-    "shoal.cli.demo:is_ready",
+    "shoal.cli.demo_parts:is_ready",
     "shoal.cli.processes:Household.kill",
     "shoal.cli.signals:decided",
 ]
