@@ -66,11 +66,15 @@ def test_what_is_for_them_comes_with_an_answer(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_who_goes_says_goodbye_to_them_as_well(tmp_path: Path) -> None:
+def test_who_goes_says_goodbye_to_them_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays until they have come for that."""
+
     async def scene() -> None:
+        monkeypatch.setattr("peer.node.CALLERS_PERIODS", 2 * PATIENCE_S)
         async with three(tmp_path, "bc") as (a, b, c):
             await until(lambda: all(len(one.pump.membership.live()) == 2 for one in (a, b, c)), "not all are there")
             await asyncio.wait_for(a.leave(), PATIENCE_S)
+            assert not a.mailbox.waiting()
             for one in (b, c):
                 await until(lambda one=one: one.pump.membership.state_of("a") == "left", f"{one.me} has not heard it")
 

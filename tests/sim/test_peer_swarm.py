@@ -8,17 +8,19 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.core.gossip import Decline
 from shoal.core.repeat import Repeats
 from shoal.mixing.all_reduce import AllReduceMixer
 from shoal.mixing.neighbours import NeighboursMixer
-from shoal.mixing.pairwise import PairwiseMixer
+from shoal.mixing.pairwise import Pairwise, PairwiseMixer
 from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.__main__ import main
 from shoal.sim.peer_swarm import draw, run, run_seed
+from shoal.sim.peers import Peer
 from shoal.sim.swarm import Broken
 
 SEEDS = 1200
-CHUNK = 200
+CHUNK = 100
 
 Patch = pytest.MonkeyPatch
 
@@ -211,3 +213,18 @@ def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
         note for flock in flocks for peer in flock.peers.values() for note in peer.notes if note.kind == "refusal"
     ]
     assert len(refused) > 50
+
+
+def test_what_is_declined_is_neither_lost_nor_counted_twice(monkeypatch: Patch) -> None:
+    """Each peer declines a quarter of what it hears, whatever it is: the books balance, and all come to their end."""
+    heard = Counter[str]()
+
+    def receive(self, message):
+        heard[self.name] += 1
+        self.feed(Decline(message, "bad luck") if heard[self.name] % 4 == 0 else message)
+
+    monkeypatch.setattr(Peer, "receive", receive)
+    for scenario in map(draw, range(120)):
+        if isinstance(scenario.mixing, Pairwise | PushSum):
+            run(scenario)
+    assert sum(heard.values()) > 1000
