@@ -43,7 +43,7 @@ TIMEOUT_SHARE = 0.4
 
 @dataclass(frozen=True)
 class Ears:
-    """The peer's machine. `hear`: what it answers to messages of one peer; `live`: who is there has changed."""
+    """The peer's machine. `hear`: what it answers to messages of one peer; `live`: who is there and can be called."""
 
     hear: Callable[[Sequence[PeerMessage]], Awaitable[list[Told]]]
     live: Callable[[frozenset[str]], None]
@@ -232,7 +232,7 @@ class Company:
         return answer
 
     def _look_around(self) -> None:
-        live = self.membership.live()
+        live = self.membership.live() & self.links.keys()
         if live != self._live:
             self._live = live
             self._ears.live(live)

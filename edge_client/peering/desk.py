@@ -13,7 +13,8 @@ awaited: from when it is there until the event that it belongs to has been fed, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,17 @@ class Desk(Spool):
         ref = self.bodies.put(slots)
         self.awaited.hold(ref.digest)
         return self.bodies.put(slots) if not self.bodies.has(ref.digest) else ref  # swept away in between
+
+    @contextmanager
+    def awaiting(self, ref: Ref | None) -> Iterator[None]:
+        """While open, that body is not swept away."""
+        digests = [ref.digest] if ref is not None else []
+        for digest in digests:
+            self.awaited.hold(digest)
+        try:
+            yield
+        finally:
+            self.awaited.release(digests)
 
     def adopted(self, result: Result | None) -> None:
         """The machine has been told of this result: from now on it names what it needs of it."""

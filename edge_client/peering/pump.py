@@ -108,10 +108,13 @@ class PeerPump(Pump):
         return coming.rev if coming is not None else super().rev
 
     async def take(self, event: Any) -> bool:
-        if isinstance(event, Order) and event.kind == "gossip" and not self._is_here(event.body):
-            self._bring(event)
-            return True
-        return await super().take(event)
+        if not isinstance(event, Order) or event.kind != "gossip":
+            return await super().take(event)
+        with self.desk.awaiting(event.body):
+            if self._is_here(event.body):
+                return await super().take(event)
+        self._bring(event)
+        return True
 
     def lease(self, lease: JobLease) -> None:
         """The coordinator is there, as its answer to a poll says."""
@@ -179,6 +182,8 @@ class PeerPump(Pump):
             return []
         if isinstance(event, Declare) and (event := self._startable(event)) is None:
             return []
+        if isinstance(event, Holds) and not self._is_here(event.model):
+            return []  # a newer order has come, and it was swept away
         gossip = peer.gossip
         before = gossip.me.model if gossip is not None else None
         effects = peer.start(self.ports.clock()) if event is None else peer.on(event, self.ports.clock())
@@ -414,16 +419,17 @@ class PeerPump(Pump):
         self._bringing = self._group.create_task(self._brought(order))
 
     async def _brought(self, order: Order) -> None:
-        try:
-            await self._fetch(order.body, Watch())
-        except NotAllowed:
-            raise
-        except ShoalError as error:  # the next poll brings what stands then
-            self.log.warning("the model to carry on from has not come", code=error.code, why=error.message)
-            self._coming = self._bringing = None
-            return
-        coming, self._coming, self._bringing = self._coming, None, None
-        await super().take(coming)
+        with self.desk.awaiting(order.body):
+            try:
+                await self._fetch(order.body, Watch())
+            except NotAllowed:
+                raise
+            except ShoalError as error:  # the next poll brings what stands then
+                self.log.warning("the model to carry on from has not come", code=error.code, why=error.message)
+                self._coming = self._bringing = None
+                return
+            coming, self._coming, self._bringing = self._coming, None, None
+            await super().take(coming)
 
     async def _fetch(self, ref: Ref | None, watch: Watch) -> Slots:
         """What came along with an order is kept in a file as well: from there this node could carry on."""

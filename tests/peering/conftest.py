@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from edge_client.peering import pump
 from tests.coordinator.server import Server, Zygote
 from tests.peering.stage import Process, Threaded
 
@@ -19,6 +20,12 @@ def plain_log() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture(autouse=True)
+def swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies are swept away after every event, so that one which is still needed is missed soon. (In threads.)"""
+    monkeypatch.setattr(pump, "SWEEP_EVENTS", 1)
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,11 @@ def test_nothing_that_is_awaited_is_swept_away(desk: Desk) -> None:
     desk.adopted(Result(1.0, made, {}, memory))
     desk.sweep([named])
     assert desk.bodies.digests() == [named.digest]
+    with desk.awaiting(named), desk.awaiting(None):
+        desk.sweep([])
+        assert desk.bodies.digests() == [named.digest]
+    desk.sweep([])
+    assert desk.bodies.digests() == []
 
 
 def test_what_the_spool_needs_is_kept(desk: Desk) -> None:

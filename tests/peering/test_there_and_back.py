@@ -17,6 +17,18 @@ def three(threaded: Make) -> list[Threaded]:
     return [threaded(name, Counting(10.0 * weight, 0.02 * weight)) for weight, name in enumerate("abc", 1)]
 
 
+def rounds(node: Threaded) -> int:
+    """How many local rounds it has made since it went away."""
+    gossip = node.peer.gossip
+    return gossip.me.round if gossip is not None else 0
+
+
+def seen(node: Threaded, name: str) -> int:
+    """How many rounds of that node its model holds."""
+    gossip = node.peer.gossip
+    return gossip.me.seen.get(name, 0) if gossip is not None else 0
+
+
 def test_by_an_operators_word(server: Server, threaded: Make) -> None:
     begin(server, 3, **LONG)
     nodes = three(threaded)
@@ -24,7 +36,7 @@ def test_by_an_operators_word(server: Server, threaded: Make) -> None:
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
     before = server.job(JOB)["version"]
-    until("rounds", lambda: all((node.peer.gossip.me.round if node.peer.gossip else 0) >= 8 for node in nodes))
+    until("rounds", lambda: all(rounds(node) >= 8 for node in nodes))
     until("word of it", lambda: server.get(f"/jobs/{JOB}/peers")["now"])
     seen = server.get(f"/jobs/{JOB}/peers")
     assert {row["name"]: (row["state"], row["weight"]) for row in seen["peers"]} == {
@@ -74,6 +86,40 @@ def test_its_death_is_outlived_and_nothing_is_lost(
     assert check_merge(server, before) > 4.0
 
 
+def test_a_coordinator_that_is_started_anew_meanwhile_calls_them_back(server: Server, threaded: Make) -> None:
+    """What an operator sends a job away for. They had an order, so they need not knock."""
+    begin(server, 3, **LONG)
+    nodes = three(threaded)
+    acquainted(server, nodes)
+    server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
+    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    before = server.job(JOB)["version"]
+    server.kill()
+    until("rounds", lambda: all(rounds(node) >= 8 for node in nodes))
+    server.start()
+    until("word of it", lambda: all(node.peer.term == 2 for node in nodes))
+    assert server.job(JOB)["mode"] == "away"
+    server.post(f"/jobs/{JOB}/switch", {"to": "server"})
+    until("the job to be back", lambda: server.job(JOB)["mode"] == "server")
+    until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)
+    assert check_merge(server, before) >= 8.0
+
+
+def test_who_cannot_be_called_takes_part(server: Server, threaded: Make) -> None:
+    begin(server, 3, **LONG)
+    nodes = [threaded(name, Counting(10.0, 0.05)) for name in "ab"]
+    nodes.append(threaded("c", Counting(40.0, 0.05), peer_listen="none"))
+    acquainted(server, nodes)
+    server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
+    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    before = server.job(JOB)["version"]
+    until("its rounds to be known", lambda: all(seen(node, "c") >= 3 for node in nodes))
+    until("those of others to be known there", lambda: min(seen(nodes[2], name) for name in "ab") >= 3)
+    server.post(f"/jobs/{JOB}/switch", {"to": "server"})
+    until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)
+    check_merge(server, before)
+
+
 def test_who_has_only_lost_its_own_way_stays(server: Server, threaded: Make) -> None:
     begin(server, 3, **SHORT)
     nodes = three(threaded)
@@ -97,7 +143,7 @@ def test_who_does_not_listen_only_works(server: Server, threaded: Make) -> None:
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("both to be away", lambda: all(node.peer.state == "away" for node in nodes))
     before = server.job(JOB)["version"]
-    until("rounds", lambda: all((node.peer.gossip.me.round if node.peer.gossip else 0) >= 4 for node in nodes))
+    until("rounds", lambda: all(rounds(node) >= 4 for node in nodes))
     server.post(f"/jobs/{JOB}/switch", {"to": "server"})
     until("the job to be back", lambda: server.job(JOB)["version"] >= before + 3)
     numbers = [version["number"] for version in versions(server)]
