@@ -36,6 +36,7 @@ READ = {
     "GET /api/v1/jobs/{job}/versions",
     "GET /api/v1/jobs/{job}/notes",
     "GET /api/v1/jobs/{job}/nodes",
+    "GET /api/v1/jobs/{job}/peers",
     "GET /api/v1/jobs/{job}/traffic",
     "GET /api/v1/jobs/{job}/models/{number}",
     "GET /api/v1/nodes",
@@ -51,6 +52,10 @@ NODE = {
     "POST /api/v1/jobs/{job}/status",
     "POST /api/v1/jobs/{job}/knock",
     "POST /api/v1/jobs/{job}/join",
+    "GET /api/v1/jobs/{job}/papers",
+    "GET /api/v1/jobs/{job}/manifest",
+    "POST /api/v1/jobs/{job}/peering",
+    "POST /api/v1/jobs/{job}/relay",
     "PUT /api/v1/jobs/{job}/bodies/{digest}",
     "HEAD /api/v1/jobs/{job}/bodies/{digest}",
 }
