@@ -47,8 +47,8 @@ from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, sched
 
 T = TypeVar("T")
 
-SILENCE_PATIENCES = 6
-"""So many times as long as for a silent partner peers wait, at the end, for anything new at all."""
+SILENCE_S, SILENCE_PATIENCES = 60.0, 6
+"""So long, and so many times as long as for a silent partner, peers wait at the end for anything new at all."""
 
 
 class _Table(BaseModel):
@@ -135,7 +135,8 @@ class Gossip(_Table):
 
     def build_drain(self, rounds: int, linger_s: float) -> Drain:
         """When peers that have made so many local rounds may part. Raises `InvalidJob`."""
-        return Drain(rounds, self.drain, self.near, linger_s=linger_s, silence_s=SILENCE_PATIENCES * self.patience_s)
+        silence_s = max(SILENCE_S, SILENCE_PATIENCES * self.patience_s)
+        return Drain(rounds, self.drain, self.near, linger_s=linger_s, silence_s=silence_s)
 
     def build_mixing(self) -> Mixing:
         """The way of mixing, configured. Raises `InvalidJob`."""

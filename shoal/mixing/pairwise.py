@@ -295,6 +295,9 @@ class PairwiseMixer:
             return [Tell(theirs, Busy(me.node, xid, "this exchange is over"))]
         for earlier in [one for one in self.answers if one[0] == theirs]:
             self._settle(earlier)
+        slot = self.meeting if self.meeting is not None and self.meeting.begun is None else None
+        if slot is not None and slot.partner == theirs and slot.id < xid:
+            self.meeting = None  # of this slot it has not heard, and has given it up
         why = "" if self._holds_slot(xid) else self._unwilling(theirs)
         if why:
             return [Tell(theirs, Busy(me.node, xid, why))]

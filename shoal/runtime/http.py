@@ -234,7 +234,9 @@ class Link:
             return b""
         with selectors.DefaultSelector() as selector:
             selector.register(open_ones[0], selectors.EVENT_READ)
-            return open_ones[0].recv(64, socket.MSG_PEEK) if selector.select(CONTINUE_S) else b""
+            with suppress(OSError):  # the other side has died: sending says so, as it does elsewhere
+                return open_ones[0].recv(64, socket.MSG_PEEK) if selector.select(CONTINUE_S) else b""
+        return b""
 
     def _admit(self) -> None:
         """Look once where the requests go."""

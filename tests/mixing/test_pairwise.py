@@ -121,6 +121,19 @@ def test_both_take_opposite_weighted_steps() -> None:
     assert not a.gossip.mixer.busy
 
 
+def test_who_asks_again_is_not_kept_waiting_by_a_slot_of_which_it_has_not_heard() -> None:
+    a, b, _ = pair()
+    a.learn(toy_tree((4.0, 0.0, 0.0), 1))
+    first_asked = a.said(Reserve)
+    b.feed(first_asked)
+    assert isinstance(b.said(Slot), Slot)  # and it is lost
+    again = Reserve("a", (first_asked.id[0], first_asked.id[1], first_asked.id[2] + 1))
+    b.feed(again)
+    assert b.said(Slot).id == again.id
+    b.feed(Swap("a", first_asked.id, 1.0, 9.0, a.gossip.me.shown()))
+    assert isinstance(b.said(Never), Never)
+
+
 def test_who_has_promised_never_to_take_a_step_does_not_even_if_all_comes_again() -> None:
     """The reservation and the model, both late copies: the promise outlives slot and process."""
     a, b, _ = pair()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -434,6 +435,24 @@ def test_a_body_is_sent_when_it_is_asked_for() -> None:
     assert len(body) == 1 << 20
     assert link.traffic.up_head_bytes == len(head) + 4
     assert link.traffic.down_head_bytes == 25 + len("HTTP/1.1 200 OK\r\nShoal-Protocol: 1\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_who_dies_before_it_asks_for_the_body_is_unreachable() -> None:
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        connection.recv(10)  # more has come than was read: closing resets
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        with Link(f"http://127.0.0.1:{listener.getsockname()[1]}") as link:
+            headers = {"Expect": "100-continue", "Content-Length": str(1 << 24)}
+            content = link.once_welcome(iter([bytes(1 << 20)] * 16))
+            with pytest.raises(Unreachable), link.exchange("POST", "/x", headers=headers, content=content):
+                raise AssertionError("it has answered")
+        thread.join(30)
 
 
 def test_a_body_that_is_refused_is_not_sent() -> None:
