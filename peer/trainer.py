@@ -19,6 +19,8 @@ from shoal.core.machine import Result, Work
 from shoal.core.message import Metrics, Order, Ref
 
 LINE_BYTES_MAX = 1 << 20
+DYING_S = 5.0
+"""A process that has closed its output may take so long to end."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,7 @@ class Trainer:
         else:
             why = ""
         if not line:
-            self.close()
-            code = await _gone(process)
+            code = await self._died(process)
             raise LearnerFailed(
                 f"the training process has ended with {code} {why}".rstrip(),
                 code="learner.died",
@@ -135,6 +136,19 @@ class Trainer:
             kind = InvalidJob if said["code"].startswith(("learner.missing", "learner.options")) else LearnerFailed
             raise kind(said["message"], code=said["code"], hint=said["hint"])
         return found
+
+    async def _died(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for the end of a process that says nothing any more; its exit code.
+
+        It is killed only if it goes on: a signal to one that has just ended takes its exit code from who waits for it.
+        """
+        self._process, self._ending = None, process
+        try:
+            async with asyncio.timeout(DYING_S):
+                return await _gone(process)
+        except TimeoutError:
+            process.kill()
+            return await _gone(process)
 
     def close(self) -> None:
         """End the process, whatever it does."""

@@ -141,6 +141,8 @@ class Hub(HubActs):
         member = self.roster.welcome(event.node)
         if event.away and self.gathered.adds(member):
             self._end_trial()
+        elif event.away and self.gathered.trial is not None and self.gathered.trial.excuse(event.node):
+            member.order = None  # it does not know yet that its report counts, and is among peers
         member.failures = 0
         note = Note("node", f"{event.node} joined" if new else f"{event.node} is back", self.version, event.node)
         return [*back, note, Send(event.node, self.standing(event.node))]

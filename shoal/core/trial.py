@@ -39,6 +39,13 @@ class Trial:
         """A judge has measured what it was shown."""
         self._measured[report.node].append((report.metrics, report.weight))
 
+    def excuse(self, node: str) -> bool:
+        """A judge cannot measure anything now; whether it was one."""
+        if node not in self.judges:
+            return False
+        self.judges.remove(node)
+        return True
+
     def decide(self, view: View, patience_s: float) -> list[Decision]:
         """Ask judges, wait for them, or have done."""
         at_it = [

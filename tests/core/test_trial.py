@@ -188,10 +188,17 @@ def test_who_comes_back_meanwhile_is_merged_as_well() -> None:
     assert list(tree_slot(hub.slots, "model")["w"]) == [3.0, 2.0]
 
 
-def test_who_says_again_that_it_is_back_disturbs_nobody() -> None:
+def test_who_says_again_that_it_is_back_only_cannot_judge() -> None:
+    """It died before it heard that its report counts, and is among peers again: it would not measure anything."""
     hub = gated()
     handed_back(hub, *NODES)
     trial = hub.gathered.trial
+    measure(hub, "a", accuracy(0.5))
     hub.on(Join("a", (1, 5)), 4.0)
     assert trial is not None
     assert hub.gathered.trial is trial
+    assert not isinstance(hub.standing("a"), Order)
+    for _ in range(2):
+        for node in NODES[1:]:
+            measure(hub, node, accuracy(0.9))
+    assert (hub.mode, hub.version) == ("server", 1)

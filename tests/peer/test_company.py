@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from peer.app import listen, serving_all
+from peer.app import Home, listen, serving_all
 from peer.company import Company, Ears
 from peer.folder import Papers, read_papers
 from peer.intake import Standard
@@ -23,7 +23,7 @@ from shoal.core.peer_message import Bulletin, PeerMessage, Relay, Suspect
 from shoal.runtime.store import FileBodies
 from shoal.sim.toys import ToyLearner
 from shoal.trust.keys import load_or_make
-from shoal.trust.papers import Roster, seal
+from shoal.trust.papers import ModeRecord, Roster, seal
 from shoal.wire import payload_layout
 from tests.peer.stage import folders, free_ports, until
 
@@ -48,12 +48,16 @@ class Machine:
     def about(self) -> dict[str, Any]:
         return {"state": "coordinated"}
 
+    async def decreed(self, record: ModeRecord) -> bool:
+        return False
+
 
 def made_in(folder: Path, papers: Papers) -> tuple[Company, Machine]:
     machine = Machine(papers.me.node)
     folder.mkdir(exist_ok=True)
     standard = Standard("toys", payload_layout({"model": ToyLearner(1).init(3).layout}), FileBodies(folder / "bodies"))
-    return Company(papers, folder, 1, standard, Ears(machine.hear, machine.see, machine.about)), machine
+    ears = Ears(machine.hear, machine.see, machine.about, machine.decreed)
+    return Company(papers, folder, 1, standard, ears), machine
 
 
 @asynccontextmanager
@@ -61,7 +65,7 @@ async def company(papers: Papers, folder: Path, port: int) -> AsyncIterator[tupl
     """A peer that listens at that port."""
     made, machine = made_in(folder, papers)
     with listen("127.0.0.1", port) as sock:
-        async with serving_all({"toys": made}.get, Ledger(folder / "strangers.json"), sock):
+        async with serving_all(Home({"toys": made}.get, Ledger(folder / "strangers.json"), made.refuse), sock):
             made.start()
             try:
                 yield made, machine
