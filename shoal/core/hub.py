@@ -337,10 +337,12 @@ class Hub(HubActs):
 
     def _return(self, why: str, now: float) -> list[Effect]:
         """Have the peers hand back what they have."""
-        if self.phase != "running":
+        if self.phase not in ("running", "evaluating") or self.mode == "returning":
             return []
-        if self.mode == "returning":
-            return []
+        if self.phase == "evaluating":  # they went away before they heard that training was over, and have learned more
+            self._withdraw()
+            self.clear_round()
+            self.phase = "running"
         closed: list[Effect] = []
         if self.mode == "server":  # they went away by themselves; what has come in meanwhile counts first
             closed = self._set_down(why, now)

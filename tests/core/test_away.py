@@ -8,7 +8,7 @@ import pytest
 
 from shoal.core.algorithm import tree_slot
 from shoal.core.machine import Boot, Note, Send
-from shoal.core.message import Knock, Order, Stop, Switch
+from shoal.core.message import Join, Knock, Order, Report, Stop, Switch
 from shoal.sim.bodies import MemoryBodies
 from tests.core.test_hub import NODES, hub_of, model, report
 
@@ -79,3 +79,22 @@ def test_a_job_whose_training_is_over_cannot_go() -> None:
     assert isinstance(note, Note)
     assert "cannot be switched" in note.text
     assert hub.mode == "server"
+
+
+def test_who_went_away_as_training_ended_hands_back_what_it_learned_since() -> None:
+    """The hub died while the nodes measured its last version: peers would not measure anything, and have more."""
+    hub = hub_of(MemoryBodies(), versions=1)
+    for node in NODES:
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 1.0)
+    assert (hub.phase, hub.version) == ("evaluating", 1)
+    order = hub.standing("a")
+    assert isinstance(order, Order)
+    hub.on(Report("a", order.id, 1, 5.0, None, {"eval/accuracy": 0.5}), 2.0)
+    hub.on(Boot(), 3.0)
+    for node in NODES:
+        hub.on(Join(node, (1, 5)), 4.0)
+    assert (hub.mode, hub.phase) == ("returning", "running")
+    for node in NODES:
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 5.0)
+    assert (hub.mode, hub.phase, hub.version) == ("server", "evaluating", 2)
+    assert list(tree_slot(hub.slots, "model")["w"]) == [3.0, 0.0]
