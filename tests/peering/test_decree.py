@@ -57,7 +57,8 @@ def test_all_follow_it(server: Server, nodes: list[Threaded]) -> None:
     server.start()
     until("all to be back", lambda: all(node.peer.state == "coordinated" for node in nodes))
     until("the job to go on", lambda: server.job(JOB)["mode"] == "server")
-    assert server.rows("SELECT max(number) FROM versions")[0][0] > answer["data"]["sent"]["base_version"]
+    base = answer["data"]["sent"]["base_version"]
+    until("a version of what they learned", lambda: server.job(JOB)["version"] > base)
 
 
 def test_what_is_not_followed(server: Server, nodes: list[Threaded], tmp_path: Path) -> None:
