@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.demo_parts import HOST, READY_S, RUN_S, Plan, check_done, is_ready, spec, start_coordinator
+from shoal.cli.demo_parts import HOST, RUN_S, Plan, await_coordinator, check_done, spec, start_coordinator
 from shoal.cli.output import out
 from shoal.cli.text import pairs, percent, seconds, size
 from shoal.core.errors import ShoalError
@@ -66,9 +66,9 @@ def _begin(api: Api, house: Household, plan: Plan, told: Told) -> None:
     """The first third of the rounds."""
     from shoal.cli.follow import follow
 
-    wanted = plan.asked.rounds // 3
+    wanted = plan.asked.rounds // 3 + 1
     job = api.post("/jobs", {"spec": spec(plan)})
-    job = follow(
+    follow(
         api,
         job,
         timeout_s=RUN_S,
@@ -79,11 +79,8 @@ def _begin(api: Api, house: Household, plan: Plan, told: Told) -> None:
     api.post(f"/jobs/{plan.job}/pause", {"why": "until the nodes know each other"})
     others = plan.asked.clients - 1
     _watch(house, plan, "nodes get to know each other", lambda states: all(_alive(one) >= others for one in states))
-    api.post(f"/jobs/{plan.job}/resume", {"why": "they do"})
-    job = follow(
-        api, job, timeout_s=RUN_S, enough=lambda seen: seen["version"] > wanted, what=f"made {wanted + 1} versions"
-    )
-    told.killed_at_version = job["version"]
+    told.killed_at_version = api.get(f"/jobs/{plan.job}")["version"]
+    api.post(f"/jobs/{plan.job}/resume", {"why": "they do"})  # and no round is waited for: they are short
 
 
 def _carry_on(house: Household, plan: Plan, told: Told) -> None:
@@ -110,14 +107,7 @@ def _come_back(api: Api, house: Household, plan: Plan, told: Told) -> None:
 
     started = time.monotonic()
     start_coordinator(house, plan)
-    token = house.folder / "data" / "operator.token"
-    with out.progress("the coordinator starts again", None) as advance:
-        while not is_ready(plan.url, token):
-            house.check()
-            advance(0)
-            if time.monotonic() > started + READY_S:
-                raise ShoalError(f"no coordinator after {seconds(READY_S)}", code="demo.time-out")
-            time.sleep(LOOK_S)
+    await_coordinator(house, plan, "the coordinator again")
     out.notice("[bold]back[/]       the coordinator runs again; the clients hand back what they have")
 
     def follow_until(enough: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:

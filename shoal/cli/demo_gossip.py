@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.cli.demo_parts import RUN_S
 from shoal.cli.output import out
 from shoal.cli.text import number, pairs, percent, safe, seconds, size, table
 from shoal.core.errors import ShoalError, Unreachable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from shoal.cli.processes import Child, Household
 
 HOST = "127.0.0.1"
-RUN_S = 1800.0
 LOOK_S = 0.5
 LEARNER = "shoal.learn.digits:compared"
 JOB = """

@@ -136,18 +136,24 @@ def opened(house: Household, plan: Plan) -> Iterator[Api]:
     """The coordinator, as soon as it answers. Raises `ShoalError` when it doesn't."""
     from shoal.cli.api import connect
 
+    token = await_coordinator(house, plan, f"a coordinator and {plan.asked.clients} clients")
+    with connect(plan.url, token.read_text(encoding="utf-8").strip()) as api:
+        yield api
+
+
+def await_coordinator(house: Household, plan: Plan, what: str) -> Path:
+    """Wait until it answers; the file of its operator's token. Raises `ShoalError` when it doesn't."""
     token = house.folder / "data" / "operator.token"
     due = time.monotonic() + READY_S
     with out.progress("starting", None) as advance:
         while not is_ready(plan.url, token):
             house.check()
-            advance(0, f"a coordinator and {plan.asked.clients} clients")
+            advance(0, what)
             if time.monotonic() > due:
-                log = house.children[0].tail()
+                log = next(child for child in house.children if child.name == "coordinator").tail()
                 raise ShoalError(f"no coordinator after {seconds(READY_S)}; its log:\n{log}", code="demo.time-out")
             time.sleep(0.05)
-    with connect(plan.url, token.read_text(encoding="utf-8").strip()) as api:
-        yield api
+    return token
 
 
 def is_ready(url: str, token: Path) -> bool:
