@@ -1,8 +1,6 @@
-import { useEffect, useRef } from "react";
-import { ComparePage } from "./compare/ComparePage";
-import { JobPage } from "./job/JobPage";
-import { JobsPage } from "./jobs/JobsPage";
+import { Suspense, useEffect, useRef } from "react";
 import { useFollow } from "./live/LiveProvider";
+import { PAGES, PATTERNS } from "./pages";
 import { Link, route, usePath } from "./router";
 import { useGateClosed } from "./session/gate";
 import { SessionMenu } from "./session/SessionMenu";
@@ -10,6 +8,7 @@ import { SignInPage } from "./session/SignInPage";
 import { ConnectionBanner } from "./ui/ConnectionBanner";
 import { ErrorBoundary } from "./ui/ErrorBoundary";
 import { Logo } from "./ui/Logo";
+import { Nav } from "./ui/Nav";
 import { ThemeToggle } from "./ui/ThemeToggle";
 
 export function App() {
@@ -26,6 +25,7 @@ export function App() {
           <Logo />
           <span>shoal</span>
         </Link>
+        {!closed && <Nav path={path} />}
         <div className="top-end">
           {!closed && <ConnectionBanner />}
           {!closed && <SessionMenu />}
@@ -52,17 +52,9 @@ function useFocusOnArrival(path: string): void {
 }
 
 function Page({ path }: { path: string }) {
-  const where = route(path);
-  switch (where.page) {
-    case "jobs":
-      return <JobsPage />;
-    case "job":
-      return <JobPage key={where.job} name={where.job} />;
-    case "compare":
-      return <ComparePage />;
-    case "unknown":
-      return <Unknown />;
-  }
+  const where = route(path, PATTERNS);
+  if (where === null) return <Unknown />;
+  return <Suspense fallback={<p className="loading">Loading …</p>}>{PAGES[where.pattern](...where.names)}</Suspense>;
 }
 
 function Unknown() {

@@ -49,20 +49,34 @@ export function useParam(name: string): string {
   return new URLSearchParams(search).get(name) ?? "";
 }
 
-export type Route = { page: "jobs" } | { page: "compare" } | { page: "job"; job: string } | { page: "unknown" };
-
-export function route(path: string): Route {
-  const parts = path.split("/").filter((part) => part !== "");
-  if (parts.length === 0) return { page: "jobs" };
-  const [first, second] = parts;
-  if (first === "compare" && parts.length === 1) return { page: "compare" };
-  if (first !== "jobs" || parts.length > 2) return { page: "unknown" };
-  if (second === undefined) return { page: "jobs" };
-  try {
-    return { page: "job", job: decodeURIComponent(second) };
-  } catch {
-    return { page: "unknown" }; // a stray % in a typed address
+/** Where an address leads: the first of `patterns` that it fits, and what stands in the places of `:name`. */
+export function route<P extends string>(path: string, patterns: readonly P[]): { pattern: P; names: string[] } | null {
+  const parts = split(path);
+  for (const pattern of patterns) {
+    const names = fit(split(pattern), parts);
+    if (names !== null) return { pattern, names };
   }
+  return null;
+}
+
+const split = (path: string): string[] => path.split("/").filter((part) => part !== "");
+
+function fit(pattern: string[], parts: string[]): string[] | null {
+  if (pattern.length !== parts.length) return null;
+  const names: string[] = [];
+  for (const [index, want] of pattern.entries()) {
+    const got = parts[index] ?? "";
+    if (!want.startsWith(":")) {
+      if (got !== want) return null;
+      continue;
+    }
+    try {
+      names.push(decodeURIComponent(got));
+    } catch {
+      return null; // a stray % in a typed address
+    }
+  }
+  return names;
 }
 
 export const comparePath = (jobs: string[]): string => `/compare?runs=${jobs.map(encodeURIComponent).join(",")}`;

@@ -1,13 +1,12 @@
 import { visible } from "../format/text";
 import { flatten } from "./flatten";
 
-/** The job file as it was submitted, folded away until somebody asks. */
+/** The job file as it was submitted. */
 export function Configuration({ spec }: { spec: Record<string, unknown> }) {
   const rows = flatten(spec);
   if (rows.length === 0) return null;
   return (
-    <details className="configuration">
-      <summary>Configuration</summary>
+    <section className="configuration" aria-label="Configuration">
       <dl className="panel">
         {rows.map(([name, value]) => (
           <div key={name}>
@@ -20,6 +19,6 @@ export function Configuration({ spec }: { spec: Record<string, unknown> }) {
           </div>
         ))}
       </dl>
-    </details>
+    </section>
   );
 }

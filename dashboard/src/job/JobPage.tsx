@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { ApiError } from "../api/client";
 import { chartVersionsQuery, jobQuery, nodesQuery, notesQuery } from "../api/queries";
-import type { Job, Version } from "../api/types";
+import type { Job, JobNode, Version } from "../api/types";
 import { TrafficChart } from "../charts/TrafficChart";
 import { DriftPanel } from "../drift/DriftPanel";
 import { latest } from "../format/metric";
@@ -12,9 +12,10 @@ import { isDynamic, unitOf } from "../format/unit";
 import { hasEnded } from "../jobs/order";
 import { useFollow } from "../live/LiveProvider";
 import { PeersPanel } from "../peers/PeersPanel";
-import { Link } from "../router";
+import { Link, useChoice } from "../router";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
+import { Tabs } from "../ui/Tabs";
 import { Configuration } from "./Configuration";
 import { Controls } from "./Controls";
 import { Decisions } from "./Decisions";
@@ -25,13 +26,18 @@ import { NodesTable } from "./NodesTable";
 import "../styles/job.css";
 
 const NONE: never[] = [];
+const VIEWS = ["overview", "configuration"] as const;
+const TABS = [
+  { id: "overview", text: "Overview" },
+  { id: "configuration", text: "Configuration" },
+] as const satisfies readonly { id: (typeof VIEWS)[number]; text: string }[];
 
 export function JobPage({ name }: { name: string }) {
   useFollow(name);
   const { data: job, error } = useQuery(jobQuery(name));
   const { data: versions = NONE } = useQuery(chartVersionsQuery(name));
   const { data: nodes = NONE } = useQuery(nodesQuery(name));
-  const { data: notes = NONE } = useQuery(notesQuery(name));
+  const [tab, setTab] = useChoice("view", VIEWS);
   useTitle(job, versions);
   if (job === undefined) {
     return (
@@ -64,6 +70,20 @@ export function JobPage({ name }: { name: string }) {
         <Controls job={job} />
       </header>
       <Headline job={job} versions={versions} nodes={nodes} />
+      <Tabs label="Views of the job" tabs={TABS} chosen={tab} onChoose={setTab} />
+      <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
+        {tab === "overview" && <Overview job={job} versions={versions} nodes={nodes} />}
+        {tab === "configuration" && <Configuration spec={job.spec} />}
+      </div>
+    </article>
+  );
+}
+
+/** How the run goes: its charts, its decisions, its nodes. */
+function Overview({ job, versions, nodes }: { job: Job; versions: Version[]; nodes: JobNode[] }) {
+  const { data: notes = NONE } = useQuery(notesQuery(job.name));
+  return (
+    <>
       <div className="job-body">
         <div className="job-charts">
           <Moves job={job} />
@@ -77,8 +97,7 @@ export function JobPage({ name }: { name: string }) {
         <Decisions notes={notes} />
       </div>
       <NodesTable nodes={nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
-      <Configuration spec={job.spec} />
-    </article>
+    </>
   );
 }
 

@@ -1,0 +1,19 @@
+import { Link } from "../router";
+
+/** The pages that lead to all others: where, what it says, and the addresses that belong to it. */
+export const PLACES = [
+  { href: "/", text: "Jobs", own: /^\/(jobs(\/.*)?)?$/ },
+  { href: "/compare", text: "Compare", own: /^\/compare$/ },
+] as const;
+
+export function Nav({ path }: { path: string }) {
+  return (
+    <nav className="places" aria-label="Pages">
+      {PLACES.map(({ href, text, own }) => (
+        <Link key={href} href={href} aria-current={own.test(path) ? "page" : undefined}>
+          {text}
+        </Link>
+      ))}
+    </nav>
+  );
+}
