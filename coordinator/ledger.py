@@ -6,6 +6,7 @@ that much of the *count* is missing; nothing else depends on it.
 What nodes exchange among themselves never comes by here. They tell sums of it, again and again, and what a sum has more
 than the one before is booked under the kind "gossip": sent as up, received as down, an exchange as a request. A sum and
 what was booked of it are written in one transaction, so a sum that is told again after a crash adds what is missing.
+What one node has received another has sent: sums over nodes count it once, at its sender (`crossed`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from coordinator.protocol import Exchange
@@ -29,6 +30,14 @@ class Key(NamedTuple):
     node: str
     kind: str
     direction: str
+
+
+def crossed_by_direction(job: str) -> Select[Any]:
+    """The query for a job's bytes in each direction, each counted once."""
+    size = func.sum(traffic.c.head_bytes + traffic.c.body_bytes)
+    told_twice = (traffic.c.kind == GOSSIP) & (traffic.c.direction == "down")
+    chosen = select(traffic.c.direction, size).where(traffic.c.job == job, ~told_twice)
+    return chosen.group_by(traffic.c.direction)
 
 
 class Counts:
@@ -55,6 +64,13 @@ class Mark(NamedTuple):
 
 
 GOSSIP = "gossip"
+
+
+def crossed(kind: str, direction: str) -> bool:
+    """Whether such bytes are counted in sums over nodes: all are, but those that their sender has told of too."""
+    return (kind, direction) != (GOSSIP, "down")
+
+
 GOSSIP_BYTES_MAX = 2**50
 """Of one node in one job: sums of what nodes claim must stay whole numbers of the database."""
 
@@ -109,16 +125,17 @@ class Ledger:
         self._sum(key, head + body)
 
     def _sum(self, key: Key, count: int) -> None:
-        self.totals[key.job, key.direction] += count
         self.of_node[key.job, key.node, key.direction] += count
-        self.of_version[key.job, key.version, key.direction] += count
+        if crossed(key.kind, key.direction):
+            self.totals[key.job, key.direction] += count
+            self.of_version[key.job, key.version, key.direction] += count
 
     def load(self, connection: Connection) -> None:
         """Take up the sums of earlier processes."""
         size = func.sum(traffic.c.head_bytes + traffic.c.body_bytes)
-        keys = (traffic.c.job, traffic.c.version, traffic.c.node, traffic.c.direction)
-        for job, version, node, direction, count in connection.execute(select(*keys, size).group_by(*keys)):
-            self._sum(Key(job, version, node, "", direction), int(count))
+        keys = [traffic.c[name] for name in Key._fields]
+        for *key, count in connection.execute(select(*keys, size).group_by(*keys)):
+            self._sum(Key(*key), int(count))
         told = select(traffic.c.job, traffic.c.node, func.sum(traffic.c.body_bytes)).where(traffic.c.kind == GOSSIP)
         for job, node, count in connection.execute(told.group_by(traffic.c.job, traffic.c.node)):
             self._gossip[job, node] = int(count)

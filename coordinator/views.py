@@ -100,7 +100,7 @@ class Job(BaseModel):
     model: Model | None
     metrics: Metrics = Field(description="the newest known, of the newest version that was measured")
     best: Best | None
-    up_bytes: int = Field(description="from nodes to the coordinator, heads and polls included")
+    up_bytes: int = Field(description="from nodes to the coordinator, heads and polls included, and to each other")
     down_bytes: int
     spec: dict[str, Any]
 
@@ -215,7 +215,10 @@ class TrafficRow(BaseModel):
 
 
 class Traffic(BaseModel):
-    """Bytes that crossed the wire; up is from node to coordinator. Version -1: outside any round."""
+    """Bytes that crossed the wire; up is from node to coordinator. Version -1: outside any round.
+
+    `total` counts once what nodes have sent each other; the rows of the kind "gossip" have it at both ends.
+    """
 
     job: str
     rows: list[TrafficRow]

@@ -174,13 +174,16 @@ def of_job(job: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], traffi
     """The record of a job from what the API says: the job, its versions, its traffic by version and node."""
     rows = sorted(traffic["rows"], key=lambda row: int(row["version"]))
     spent: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
+    twice = 0  # what nodes have received of each other: it is among what they have sent
     reached: dict[int, tuple[dict[str, Traffic], int, int]] = {}
     for number in sorted({int(version["number"]) for version in versions}):
         # Bytes of a round are booked under the version that it began with, those outside any round under -1.
         while rows and rows[0]["version"] < number:
             row = rows.pop(0)
             spent[row["direction"]][row["node"]] += row["bytes"]
-        reached[number] = _by_node(spent["up"], spent["down"]), spent["up"].total(), spent["down"].total()
+            if (row.get("kind"), row["direction"]) == ("gossip", "down"):
+                twice += row["bytes"]
+        reached[number] = _by_node(spent["up"], spent["down"]), spent["up"].total(), spent["down"].total() - twice
     for row in rows:
         spent[row["direction"]][row["node"]] += row["bytes"]
 

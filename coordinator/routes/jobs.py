@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from coordinator import describe, views
 from coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
 from coordinator.driver import Driver
+from coordinator.ledger import crossed_by_direction
 from coordinator.manifests import Given, checked
 from coordinator.peer_views import GoesOn
 from coordinator.problems import errors
@@ -216,11 +217,9 @@ async def job_traffic(
     await coordinator.write_counts()
     async with coordinator.database.reader.connect() as connection:
         found = [dict(row) for row in (await connection.execute(query)).mappings()]
+        total = {row[0]: int(row[1]) for row in await connection.execute(crossed_by_direction(job))}
     rows = [views.TrafficRow.model_validate({**row, "bytes": row["head_bytes"] + row["body_bytes"]}) for row in found]
-    total: dict[views.Direction, int] = {"up": 0, "down": 0}
-    for row in rows:
-        total[row.direction] += row.bytes
-    return views.Traffic(job=job, rows=rows, total=total)
+    return views.Traffic(job=job, rows=rows, total={"up": total.get("up", 0), "down": total.get("down", 0)})
 
 
 @router.get("/schemas/job.json", tags=["reference"])

@@ -77,7 +77,7 @@ def fetch(api: Api, job: str) -> RunRecord:
 
     path = f"/jobs/{segment(job)}"
     versions = api.get(f"{path}/versions", points=0)["versions"]
-    return of_job(api.get(path), versions, api.get(f"{path}/traffic", by=["version", "node"]))
+    return of_job(api.get(path), versions, api.get(f"{path}/traffic", by=["version", "node", "kind"]))
 
 
 def write(record: RunRecord, path: Path) -> None:

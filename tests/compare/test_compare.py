@@ -119,6 +119,24 @@ def test_a_job_with_its_traffic() -> None:
     assert run.versions[0].metrics["eval/loss"] != run.versions[0].metrics["eval/loss"]
 
 
+def test_what_nodes_have_sent_each_other_counts_once() -> None:
+    job = {"name": "j", "state": "done", "algorithm": "fedavg", "schedule": "rounds", "spec": {}}
+    version = {"number": 1, "why": "w", "elapsed_s": 2.0, "seconds": 1.5, "reports": 2, "metrics": {}}
+    rows = [
+        {"version": 0, "node": node, "kind": kind, "direction": direction, "bytes": count}
+        for node in ("a", "b")
+        for kind, direction, count in (
+            ("work", "up", 1),
+            ("work", "down", 2),
+            ("gossip", "up", 100),
+            ("gossip", "down", 100),
+        )
+    ]
+    run = of_job(job, [version], {"rows": rows, "total": {"up": 202, "down": 4}})
+    assert (run.versions[0].up_bytes, run.versions[0].down_bytes) == (202, 4)
+    assert run.nodes == {"a": (101, 102), "b": (101, 102)}
+
+
 def test_each_node_has_its_price() -> None:
     versions = tuple(
         one.model_copy(update={"nodes": {"a": Traffic(one.number, 2 * one.number), "b": Traffic(0, 5)}})

@@ -373,6 +373,31 @@ def test_what_was_booked_is_known_after_a_death(server: Callable[..., Server]) -
     stage.close()
 
 
+def check_sums(running: Any) -> None:
+    """What one node has received another has sent: the job's sums have it once, at its sender."""
+    found = running.get("/jobs/main/traffic", by=["kind"])
+    sums = {(row["kind"], row["direction"]): row["bytes"] for row in found["rows"]}
+    twice = sums.pop(("gossip", "down"))
+    assert found["total"] == {
+        way: sum(count for (_, direction), count in sums.items() if direction == way) for way in ("up", "down")
+    }
+    assert found["total"]["down"] <= running.job("main")["down_bytes"] < twice, "nor does its view count it"
+
+
+def test_what_nodes_have_sent_each_other_counts_once(server: Callable[..., Server]) -> None:
+    running = server(**OPEN).start()
+    stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
+    enter(stage, "n0", "n1")
+    papers(stage)
+    edge = {**word()["peers"]["n1"], "received": 10**9}
+    assert tell(stage, **word(peers={"n1": edge})).status_code == 204
+    check_sums(running)
+    running.kill()
+    running.start()
+    check_sums(running)
+    stage.close()
+
+
 MALFORMED: dict[str, dict[str, Any]] = {
     "no boot": {"boot": 0},
     "no such state": {"state": "gossip"},

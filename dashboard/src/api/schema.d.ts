@@ -1062,7 +1062,7 @@ export interface components {
             title: string;
             /**
              * Up Bytes
-             * @description from nodes to the coordinator, heads and polls included
+             * @description from nodes to the coordinator, heads and polls included, and to each other
              */
             up_bytes: number;
             /**
@@ -1165,7 +1165,7 @@ export interface components {
             title: string;
             /**
              * Up Bytes
-             * @description from nodes to the coordinator, heads and polls included
+             * @description from nodes to the coordinator, heads and polls included, and to each other
              */
             up_bytes: number;
             /**
@@ -1855,6 +1855,8 @@ export interface components {
         /**
          * Traffic
          * @description Bytes that crossed the wire; up is from node to coordinator. Version -1: outside any round.
+         *
+         *     `total` counts once what nodes have sent each other; the rows of the kind "gossip" have it at both ends.
          */
         Traffic: {
             /** Job */
