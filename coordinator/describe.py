@@ -360,9 +360,8 @@ class Teller:
         words = {name: told[name].heard if name in told else 0.0 for name in coordinator.papers.peers(job)}
         fresh = {name for name, heard in words.items() if self._is_new((job, f"peer {name}"), {name: heard})}
         if self._is_new((job, "roster"), {"version": version}) or fresh:
-            rows = coordinator.peers.rows(job, coordinator.papers.peers(job))
-            news = peer_views.PeersNews(job=job, roster=version, peers=[], now=coordinator.peers.now(job))
-            news.peers = [row for row in rows if row.name in fresh]
+            rows = coordinator.peers.news(job, coordinator.papers.peers(job), fresh)
+            news = peer_views.PeersNews(job=job, roster=version, peers=rows, now=coordinator.peers.now(job))
             coordinator.broadcast.tell(Item("peers", job, news.model_dump(mode="json")))
 
     def _is_new(self, key: tuple[str, str], data: dict[str, Any]) -> bool:

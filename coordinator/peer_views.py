@@ -142,12 +142,18 @@ class PeersPoint(BaseModel):
     coverage: float | None = Field(description="of all local rounds, the share that a model holds, in the mean")
 
 
+class PeerNews(PeerRow):
+    """A peer that has told something."""
+
+    partial: bool = Field(False, description="`seen` and `peers` name only whom something has changed of")
+
+
 class PeersNews(BaseModel):
     """What has changed of a job's peers."""
 
     job: str
     roster: int = Field(description="version of the roster")
-    peers: list[PeerRow] = Field(description="those that have told something since, or are new")
+    peers: list[PeerNews] = Field(description="those that have told something since, or are new")
     now: PeersPoint | None
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from coordinator import agreement
-from coordinator.peer_views import Change, JobPeers, Peering, PeerRow, PeersPoint
+from coordinator.peer_views import Change, JobPeers, Peering, PeerNews, PeerRow, PeersPoint
 from coordinator.views import iso
 from shoal.core.words import counted
 from shoal.trust.codes import REASONS
@@ -35,6 +35,7 @@ class Told:
     heard: float
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
     noted: dict[str, tuple[float, int]] = field(default_factory=dict)  # by code: when, and how many by then
+    touched: set[str] | None = None  # peers of whom its words differed since browsers were told; None: of all
 
 
 @dataclass
@@ -62,6 +63,8 @@ class Peers:
         if known is not None and known.word.boot != word.boot:
             told.noted = {code: (at, 0) for code, (at, _) in told.noted.items()}
         told.noted = {code: one for code, one in told.noted.items() if code in word.refused or now - one[0] < QUIET_S}
+        if known is not None and known.touched is not None and _goes_on(known.word, word):
+            told.touched = known.touched | _differing(known.word, word)
         return _refusals(node, told, now)
 
     def told(self, job: str) -> Mapping[str, Told]:
@@ -108,6 +111,22 @@ class Peers:
         )
         return [_row(peer, told.get(name), roster, shares.get(name)) for name, peer in sorted(roster.items())]
 
+    def news(self, job: str, roster: Mapping[str, Peer], names: Collection[str]) -> list[PeerNews]:
+        """The rows of these peers for who has been told all that was told before; they are told now."""
+        told = self.told(job)
+        return [_news(row, told.get(row.name)) for row in self.rows(job, roster) if row.name in names]
+
+
+def _goes_on(old: Peering, new: Peering) -> bool:
+    """Whether they are of one process, and the second speaks of every peer that the first spoke of."""
+    return old.boot == new.boot and old.seen.keys() <= new.seen.keys() and old.peers.keys() <= new.peers.keys()
+
+
+def _differing(old: Peering, new: Peering) -> set[str]:
+    """Of which peers two words differ."""
+    seen = {name for name, count in new.seen.items() if old.seen.get(name) != count}
+    return seen | {name for name, edge in new.peers.items() if old.peers.get(name) != edge}
+
 
 def _row(peer: Peer, told: Told | None, roster: Mapping[str, Peer], share: float | None) -> PeerRow:
     row = PeerRow(name=peer.node, peer_id=peer.peer_id, inbound=peer.inbound)
@@ -129,6 +148,17 @@ def _row(peer: Peer, told: Told | None, roster: Mapping[str, Peer], share: float
             "refused": word.refused,
         }
     )
+
+
+def _news(row: PeerRow, told: Told | None) -> PeerNews:
+    news = PeerNews(**dict(row))
+    if told is not None:
+        if told.touched is not None:
+            news.partial = True
+            news.seen = {name: count for name, count in row.seen.items() if name in told.touched}
+            news.peers = {name: edge for name, edge in row.peers.items() if name in told.touched}
+        told.touched = set()
+    return news
 
 
 def _refusals(node: str, told: Told, now: float) -> list[str]:

@@ -178,6 +178,28 @@ def test_pages_follow_live(stage: Stage) -> None:
         assert newer["roster"] == news["roster"] + 1
 
 
+def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
+    def told(events: Any) -> dict[str, Any]:
+        rows = (row for e in events if e.name == "peers" for row in e.data["peers"])
+        return next(row for row in rows if row["name"] == "n0" and row["state"])
+
+    edge = word()["peers"]["n1"]
+    both, seen = {"n1": edge, "n2": edge}, {"n0": 17, "n1": 16, "n2": 15}
+    with listening(stage.running.url, job="main") as events:
+        next(events)
+        tell(stage, **word(peers=both, seen=seen))
+        first = told(events)
+        assert (first["partial"], set(first["peers"]), first["seen"]) == (False, {"n1", "n2"}, seen)
+        tell(stage, **word(peers=both | {"n2": {**edge, "exchanges": 13}}, seen=seen | {"n0": 18}, round=18))
+        second = told(events)
+        assert (second["partial"], second["round"], second["seen"]) == (True, 18, {"n0": 18, "n2": 15})
+        assert second["peers"] == {"n2": {**edge, "exchanges": 13}}
+        tell(stage, **word(peers=both, seen=seen, boot=2))
+        assert told(events)["partial"] is False, "another process: nothing of what was told goes on"
+        tell(stage, **word(peers={"n1": edge}, seen=seen, boot=2))
+        assert told(events)["partial"] is False, "it speaks of n2 no more"
+
+
 def test_who_may_look(stage: Stage) -> None:
     problem(stage.running.request("GET", "/api/v1/jobs/nothing/peers"), 404, "job.unknown")
     stage.running.begin("plain", nodes=1)

@@ -9,9 +9,11 @@ import type {
   JobPeers,
   Metrics,
   Peer,
+  PeerNews,
   RawJob,
   RawNode,
   RawPeer,
+  RawPeerNews,
   RawPeers,
   RawVersion,
   Version,
@@ -76,6 +78,11 @@ const contact = (raw: NonNullable<RawPeer["peers"]>[string]): Contact => ({
   sent: raw.sent ?? 0,
   received: raw.received ?? 0,
   rtt_ms: raw.rtt_ms ?? null,
+});
+
+export const revivePeerNews = (raw: RawPeerNews, now: number): PeerNews => ({
+  ...revivePeer(raw, now),
+  partial: raw.partial ?? false,
 });
 
 export const revivePeers = (raw: RawPeers, now: number): JobPeers => ({

@@ -1532,6 +1532,74 @@ export interface components {
             version: number;
         };
         /**
+         * PeerNews
+         * @description A peer that has told something.
+         */
+        PeerNews: {
+            /** Boot */
+            boot?: number | null;
+            /**
+             * Changes
+             * @description its last changes of state, oldest first
+             * @default []
+             */
+            changes?: components["schemas"]["Change"][];
+            /**
+             * Coverage
+             * @description of all local rounds, the share that its model holds
+             */
+            coverage?: number | null;
+            /** Inbound */
+            inbound: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Partial
+             * @description `seen` and `peers` name only whom something has changed of
+             * @default false
+             */
+            partial?: boolean;
+            /** Peer Id */
+            peer_id: string;
+            /**
+             * Peers
+             * @description the others, as it sees them
+             * @default {}
+             */
+            peers?: {
+                [key: string]: components["schemas"]["Edge"];
+            };
+            /**
+             * Refused
+             * @description messages that it has refused, by code
+             * @default {}
+             */
+            refused?: {
+                [key: string]: number;
+            };
+            /** Round */
+            round?: number | null;
+            /**
+             * Seen
+             * @description by peer, the local rounds that its model holds
+             * @default {}
+             */
+            seen?: {
+                [key: string]: number;
+            };
+            /** State */
+            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
+            /** Term */
+            term?: number | null;
+            /**
+             * Told S
+             * @description seconds since its last word
+             */
+            told_s?: number | null;
+            /** Weight */
+            weight?: number | null;
+        };
+        /**
          * PeerRow
          * @description A peer of a job. What it has not told in this coordinator's life is null or empty.
          */
@@ -1674,7 +1742,7 @@ export interface components {
              * Peers
              * @description those that have told something since, or are new
              */
-            peers: components["schemas"]["PeerRow"][];
+            peers: components["schemas"]["PeerNews"][];
             /**
              * Roster
              * @description version of the roster

@@ -13,6 +13,7 @@ export type RawNode = Schemas["JobNode"];
 export type FleetNode = Schemas["Node"];
 export type Note = Schemas["Note"];
 export type RawPeer = Schemas["PeerRow"];
+export type RawPeerNews = Schemas["PeerNews"];
 export type RawPeers = Schemas["JobPeers"];
 export type TrafficRow = Schemas["TrafficRow"];
 export type PeersPoint = Schemas["PeersPoint"];
@@ -80,6 +81,11 @@ export interface Peer {
   coverage: number | null;
   contacts: ReadonlyMap<string, Contact>;
   refused: ReadonlyMap<string, number>;
+}
+
+/** What a peer has told lately. If it is partial, `seen` and `contacts` have only whom something has changed of. */
+export interface PeerNews extends Peer {
+  partial: boolean;
 }
 
 export interface JobPeers {

@@ -2,7 +2,7 @@ import { QueryClient, QueryObserver } from "@tanstack/react-query";
 import { expect, test, vi } from "vitest";
 import { keys } from "../api/queries";
 import type { Job, JobPeers, Version } from "../api/types";
-import { job, peer, version } from "../test/make";
+import { job, peer, peerNews, version } from "../test/make";
 import { applyDeltas } from "./apply";
 
 test("a batch reaches every answer that it concerns, and no other", () => {
@@ -45,7 +45,7 @@ test("a new roster is asked for whole, since events do not tell who is no longer
   const news = { kind: "peers", job: "digits", now: null } as const;
   client.setQueryData(key, { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [] });
   const stop = new QueryObserver(client, { queryKey: key, queryFn: ask, staleTime: Infinity }).subscribe(() => undefined);
-  applyDeltas(client, [{ ...news, roster: 1, peers: [peer("a", { round: 11 })] }]);
+  applyDeltas(client, [{ ...news, roster: 1, peers: [peerNews("a", { round: 11 })] }]);
   expect(client.getQueryData<JobPeers>(key)?.peers[0]?.round).toBe(11);
   expect(ask).not.toHaveBeenCalled();
   applyDeltas(client, [{ ...news, roster: 2, peers: [] }]);

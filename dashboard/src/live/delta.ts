@@ -1,6 +1,6 @@
 /** One event of the stream, read: what changed in which job. */
-import { reviveJob, reviveMetrics, reviveNode, revivePeer, reviveVersion } from "../api/revive";
-import type { EventData, Job, JobNode, JobPeers, Metrics, Note, StreamEvent, Version } from "../api/types";
+import { reviveJob, reviveMetrics, reviveNode, revivePeerNews, reviveVersion } from "../api/revive";
+import type { EventData, Job, JobNode, Metrics, Note, PeerNews, PeersPoint, StreamEvent, Version } from "../api/types";
 
 export type Delta =
   | { kind: "job"; job: string; value: Job }
@@ -8,7 +8,7 @@ export type Delta =
   | { kind: "metrics"; job: string; number: number; metrics: Metrics }
   | { kind: "note"; job: string; note: Note }
   | { kind: "nodes"; job: string; nodes: JobNode[] }
-  | ({ kind: "peers"; job: string; roster: number } & Pick<JobPeers, "peers" | "now">)
+  | { kind: "peers"; job: string; roster: number; peers: PeerNews[]; now: PeersPoint | null }
   | { kind: "traffic"; job: string; up_bytes: number; down_bytes: number };
 
 /** The events that change what is known of a job. */
@@ -26,7 +26,7 @@ const READERS: Readers = {
     kind: "peers",
     job,
     roster,
-    peers: peers.map((peer) => revivePeer(peer, now)),
+    peers: peers.map((peer) => revivePeerNews(peer, now)),
     now: point,
   }),
   traffic: ({ job, up_bytes, down_bytes }) => ({ kind: "traffic", job, up_bytes, down_bytes }),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { job, node, note, peer, point, version } from "../test/make";
+import { contact, job, node, note, peer, peerNews, point, version } from "../test/make";
 import type { Delta } from "./delta";
 import {
   mergeJob,
@@ -133,7 +133,7 @@ test("nodes that changed replace themselves by name, others stay the very same",
 
 test("peers are replaced one by one, and a new point lengthens their history", () => {
   const known = { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [point(0)] };
-  const delta: Delta = { kind: "peers", job: "digits", roster: 2, peers: [peer("b", { round: 11 })], now: point(5) };
+  const delta: Delta = { kind: "peers", job: "digits", roster: 2, peers: [peerNews("b", { round: 11 })], now: point(5) };
   const merged = mergePeers("digits")(known, delta);
   expect(merged.roster).toBe(2);
   expect(merged.peers[0]).toBe(known.peers[0]);
@@ -143,6 +143,21 @@ test("peers are replaced one by one, and a new point lengthens their history", (
   expect(again.history).toBe(merged.history);
   expect(mergePeers("digits")(merged, { ...delta, now: null })).toMatchObject({ now: null, history: merged.history });
   expect(mergePeers("other")(known, delta)).toBe(known);
+});
+
+test("of a peer that tells partly, the rest stays as it was", () => {
+  const before = peer("a", { seen: new Map([["a", 9], ["b", 8]]), contacts: new Map([["b", contact()]]) });
+  const known = { roster: 1, peers: [before], now: null, history: [] };
+  const told = peer("a", { round: 10, seen: new Map([["a", 10]]), contacts: new Map([["c", contact({ exchanges: 1 })]]) });
+  const delta = { kind: "peers", job: "digits", roster: 1, now: null } as const;
+  const [joined] = mergePeers("digits")(known, { ...delta, peers: [{ ...told, partial: true }] }).peers;
+  expect(joined).toEqual({
+    ...told,
+    seen: new Map([["a", 10], ["b", 8]]),
+    contacts: new Map([["b", contact()], ["c", contact({ exchanges: 1 })]]),
+  });
+  const [whole] = mergePeers("digits")(known, { ...delta, peers: [{ ...told, partial: false }] }).peers;
+  expect(whole).toEqual(told);
 });
 
 test("a tab keeps no longer a history than the coordinator", () => {

@@ -2,7 +2,7 @@
  * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and
  * returns the very same object when nothing changed, so that what did not change is not drawn again.
  */
-import type { Job, JobNode, JobPeers, Note, PeersPoint, Version } from "../api/types";
+import type { Job, JobNode, JobPeers, Note, Peer, PeersPoint, Version } from "../api/types";
 import type { Delta } from "./delta";
 
 /** The newest notes that a tab keeps in memory. */
@@ -100,7 +100,10 @@ export const mergePeers =
   (known: JobPeers, delta: Delta): JobPeers => {
     if (delta.job !== job || delta.kind !== "peers") return known;
     const byName = new Map(known.peers.map((peer) => [peer.name, peer]));
-    for (const peer of delta.peers) byName.set(peer.name, peer);
+    for (const { partial, ...peer } of delta.peers) {
+      const before = byName.get(peer.name);
+      byName.set(peer.name, partial && before !== undefined ? joined(before, peer) : peer);
+    }
     return {
       roster: Math.max(delta.roster, known.roster ?? 0),
       peers: [...byName.values()],
@@ -108,6 +111,13 @@ export const mergePeers =
       history: putPoint(known.history, delta.now),
     };
   };
+
+/** What has changed over what is known: of others, a partial word names only some. */
+const joined = (before: Peer, now: Peer): Peer => ({
+  ...now,
+  seen: new Map([...before.seen, ...now.seen]),
+  contacts: new Map([...before.contacts, ...now.contacts]),
+});
 
 function putPoint(history: PeersPoint[], point: PeersPoint | null): PeersPoint[] {
   const last = history.at(-1);

@@ -1,5 +1,5 @@
 /** Short ways to the API's nouns, for tests. */
-import type { Contact, Job, JobNode, Metrics, Note, Peer, PeersPoint, Version } from "../api/types";
+import type { Contact, Job, JobNode, Metrics, Note, Peer, PeerNews, PeersPoint, Version } from "../api/types";
 
 export const version = (number: number, metrics: Metrics = {}, rest: Partial<Version> = {}): Version => ({
   number,
@@ -96,6 +96,8 @@ export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   refused: new Map(),
   ...rest,
 });
+
+export const peerNews = (name: string, rest: Partial<Peer> = {}): PeerNews => ({ ...peer(name, rest), partial: false });
 
 export const contact = (rest: Partial<Contact> = {}): Contact => ({
   state: "alive",
