@@ -200,6 +200,19 @@ def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
         assert told(events)["partial"] is False, "it speaks of n2 no more"
 
 
+def test_what_went_to_and_fro_between_two_tellings_is_told() -> None:
+    """A page that asked in between has seen the middle."""
+    kept, edge = peers.Peers(), word()["peers"]["n1"]
+    here = {name: Peer(name, KEYS[name].peer_id, KEYS[name].pub, (), False, 0) for name in ("n0", "n1")}
+    for state in ("alive", None, "suspect", "alive"):
+        if state is None:
+            kept.news("main", here, {"n0"})
+            continue
+        kept.tell("main", "n0", Peering.model_validate(word(peers={"n1": {**edge, "state": state}})))
+    (row,) = kept.news("main", here, {"n0"})
+    assert (row.partial, row.peers["n1"].state) == (True, "alive")
+
+
 def test_who_may_look(stage: Stage) -> None:
     problem(stage.running.request("GET", "/api/v1/jobs/nothing/peers"), 404, "job.unknown")
     stage.running.begin("plain", nodes=1)
