@@ -27,9 +27,15 @@ T = TypeVar("T")
 _ALGORITHMS = {
     "dynamic": "shoal.algorithms.dynamic:DynamicAveraging",
     "fda": "shoal.algorithms.fda:FunctionalDynamicAveraging",
+    "fedadagrad": "shoal.algorithms.fedadagrad:FedAdagrad",
+    "fedadam": "shoal.algorithms.fedadam:FedAdam",
     "fedavg": "shoal.algorithms.fedavg:FedAvg",
+    "fedavgm": "shoal.algorithms.fedavgm:FedAvgM",
+    "fedprox": "shoal.algorithms.fedprox:FedProx",
     "fedsgd": "shoal.algorithms.fedsgd:FedSGD",
+    "fedyogi": "shoal.algorithms.fedyogi:FedYogi",
     "periodic": "shoal.algorithms.periodic:PeriodicAveraging",
+    "scaffold": "shoal.algorithms.scaffold:Scaffold",
 }
 _SCHEDULES = {
     "drift": "shoal.schedules.drift:Drift",

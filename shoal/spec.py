@@ -240,6 +240,8 @@ def parse_job(values: dict[str, Any]) -> JobSpec:
     except ValidationError as error:
         raise _invalid(error) from None
     _check_fit(spec.build_algorithm(), spec.build_schedule())
+    if spec.gossip.allowed:
+        _check_gossips(spec.build_algorithm())
     spec.build_filters()
     spec.gossip.failover()
     spec.gossip.build_mixing()
@@ -268,6 +270,17 @@ def _check_fit(algorithm: Algorithm, schedule: Schedule) -> None:
             f"schedule {schedule.name} needs an algorithm that tells the models' variance; {algorithm.name} does not",
             code="job.fit",
             hint=f"algorithms that do: {', '.join(able)}",
+        )
+
+
+def _check_gossips(algorithm: Algorithm) -> None:
+    """Raise `InvalidJob` for an algorithm whose nodes cannot do without the hub."""
+    if not algorithm.gossips:
+        able = [name for name, kind in algorithms().items() if kind.gossips]
+        raise InvalidJob(
+            f"{algorithm.name} keeps more than the model at the coordinator, so its nodes cannot carry on without it",
+            code="job.fit",
+            hint=f"leave out gossip.allowed, or choose one of {', '.join(able)}",
         )
 
 

@@ -34,7 +34,7 @@ from shoal.core.continual import Carry, Continual, number_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Status
 from shoal.core.schedule import WINDOW
-from shoal.core.server_optimizer import Adam
+from shoal.core.server_optimizer import Adam, advance, slots_for
 from shoal.core.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, dot, norm, sub
@@ -128,17 +128,14 @@ class FunctionalDynamicAveraging(Continual):
         """The model, and the optimizer's moments."""
         if self.server == "average":
             return {"model": model}
-        m, v = self._optimizer.begin(model)
-        return {"model": model, "m": m, "v": v}
+        return slots_for(self._optimizer, model)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """The mean, or a step of the optimizer towards it and beyond."""
-        base = tree_slot(slots, "model")
-        averaged = totals.mean_onto("model", base)
+        averaged = totals.mean_onto("model", tree_slot(slots, "model"))
         if self.server == "average":
             return {**slots, "model": averaged}
-        model, m, v = self._optimizer.step(base, averaged, tree_slot(slots, "m"), tree_slot(slots, "v"))
-        return {**slots, "model": model, "m": m, "v": v}
+        return advance(self._optimizer, slots, averaged)
 
     @property
     def _optimizer(self) -> Adam:

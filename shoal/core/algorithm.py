@@ -94,6 +94,8 @@ class Algorithm:
     """Whether it can work against a base that stays for several versions; schedules that set one need that."""
     estimates: ClassVar[bool] = False
     """Whether nodes tell what `estimate` needs, and wait for a schedule that looks at it."""
+    gossips: ClassVar[bool] = True
+    """Whether nodes can carry on without the hub: it keeps nothing but the model that they would miss."""
 
     epochs: float = 1.0
     """E: passes over the local data per round."""

@@ -3,47 +3,124 @@
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: "Adaptive Federated Optimization", ICLR 2021,
 Algorithm 2. With d the mean displacement, and no correction of the bias:
 
-    m = beta1 m + (1 - beta1) d,   v = beta2 v + (1 - beta2) d^2,   w = w + rate * m / (sqrt(v) + tau)
+    m = beta1 m + (1 - beta1) d,   v = (each its own),   w = w + rate * m / (sqrt(v) + tau)
+
+Each is a function of numbers, the same for every weight. Moments are float32 whatever the model is in, for d^2 must not
+vanish, and zero at first. BatchNorm's statistics are no weights, and a step beyond their mean could make a variance
+negative: they are averaged. So are whole numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from shoal.core.tree import FLOATS, Layout, Tree, from_float, to_float, zeros
+from shoal.core.algorithm import tree_slot
+from shoal.core.tree import BLOCK_ELEMENTS, DTYPES, FLOATS, Layout, Leaf, Slots, Tree, from_float, to_float, zeros
+
+Wide = npt.NDArray[np.float64]
+
+STATISTICS = ("running_mean", "running_var")
+"""Tensors whose names end so are BatchNorm's."""
+
+
+class Rule(Protocol):
+    """What one step does to one block of numbers."""
+
+    moments: ClassVar[tuple[str, ...]]
+    """The names of the slots that it keeps."""
+
+    def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
+        """By how much the weights move for a mean displacement `d`, and the moments after it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Hsu, Qi, Brown 2019 (FedAvgM), section 4.3: m = beta m + d, w = w + rate * m."""
+
+    moments: ClassVar[tuple[str, ...]] = ("m",)
+
+    rate: float = 1.0
+    beta: float = 0.9
+
+    def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
+        """By how much, and m."""
+        m = self.beta * moments[0] + d
+        return self.rate * m, m
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Its numbers, which the paper recommends."""
+    """v = beta2 v + (1 - beta2) d^2."""
+
+    moments: ClassVar[tuple[str, ...]] = ("m", "v")
 
     rate: float
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
 
-    def begin(self, model: Tree) -> tuple[Tree, Tree]:
-        """The moments (m, v) for a model: zero, in float32 whatever the model is in, for d^2 must not vanish."""
-        leaves = [(leaf.name, "F32", leaf.shape) for leaf in model.layout.leaves if leaf.dtype in FLOATS]
-        layout = Layout.of(leaves)
-        return zeros(layout), zeros(layout)
+    def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
+        """By how much, m and v."""
+        m, v = moments
+        m, v = self.beta1 * m + (1 - self.beta1) * d, self.second(v, d * d)
+        return self.rate * m / (np.sqrt(v) + self.tau), m, v
 
-    def step(self, model: Tree, averaged: Tree, m: Tree, v: Tree) -> tuple[Tree, Tree, Tree]:
-        """(the next model, m, v), where the nodes' mean is `averaged` and they began with `model`.
+    def second(self, v: Wide, squared: Wide) -> Wide:
+        """The next v."""
+        return self.beta2 * v + (1 - self.beta2) * squared
 
-        Whole numbers are taken from `averaged`.
-        """
-        parts = [np.array(tree.buffer) for tree in (averaged, m, v)]
-        for leaf in m.layout.leaves:
-            own = model.layout.index[leaf.name]
-            before = to_float(model.block(own.start, own.stop), own.dtype)
-            d = to_float(averaged.block(own.start, own.stop), own.dtype) - before
-            first = self.beta1 * to_float(m.block(leaf.start, leaf.stop), "F32") + (1 - self.beta1) * d
-            second = self.beta2 * to_float(v.block(leaf.start, leaf.stop), "F32") + (1 - self.beta2) * d * d
-            moved = before + self.rate * first / (np.sqrt(second) + self.tau)
-            from_float(moved, own.dtype, parts[0][own.start : own.stop])
-            from_float(first, "F32", parts[1][leaf.start : leaf.stop])
-            from_float(second, "F32", parts[2][leaf.start : leaf.stop])
-        return Tree(model.layout, parts[0]), Tree(m.layout, parts[1]), Tree(v.layout, parts[2])
+
+@dataclass(frozen=True)
+class Yogi(Adam):
+    """v = v - (1 - beta2) d^2 sign(v - d^2): where d^2 is suddenly small, v goes down slowly."""
+
+    def second(self, v: Wide, squared: Wide) -> Wide:
+        """The next v."""
+        return v - (1 - self.beta2) * squared * np.sign(v - squared)
+
+
+@dataclass(frozen=True)
+class Adagrad(Adam):
+    """v = v + d^2. It has no beta2."""
+
+    def second(self, v: Wide, squared: Wide) -> Wide:
+        """The next v."""
+        return v + squared
+
+
+def slots_for(rule: Rule, model: Tree) -> Slots:
+    """The hub's slots for an initial model: it, and moments that are zero."""
+    stepped = [leaf for leaf in model.layout.leaves if leaf.dtype in FLOATS and not leaf.name.endswith(STATISTICS)]
+    layout = Layout.of((leaf.name, "F32", leaf.shape) for leaf in stepped)
+    return {"model": model, **{name: zeros(layout) for name in rule.moments}}
+
+
+def advance(rule: Rule, slots: Slots, averaged: Tree) -> Slots:
+    """The next version's slots, where the nodes began with the model in `slots` and their mean is `averaged`."""
+    model, old = tree_slot(slots, "model"), [tree_slot(slots, name) for name in rule.moments]
+    layout = old[0].layout
+    moved, kept = np.array(averaged.buffer), [np.empty(layout.nbytes, np.uint8) for _ in old]
+    for leaf in layout.leaves:
+        own = model.layout.index[leaf.name]
+        for place, here in zip(_pieces(own), _pieces(leaf), strict=True):
+            before = to_float(model.block(place.start, place.stop), own.dtype)
+            d = to_float(averaged.block(place.start, place.stop), own.dtype) - before
+            by, *now = rule.move(d, *(to_float(tree.block(here.start, here.stop), "F32") for tree in old))
+            from_float(before + by, own.dtype, moved[place])
+            for moment, value in zip(kept, now, strict=True):
+                from_float(value, "F32", moment[here])
+    after = {name: Tree(layout, moment) for name, moment in zip(rule.moments, kept, strict=True)}
+    return {**slots, "model": Tree(model.layout, moved), **after}
+
+
+def _pieces(leaf: Leaf) -> Iterator[slice]:
+    """Where a tensor's bytes are, in blocks of a size that suits a core."""
+    step = BLOCK_ELEMENTS * DTYPES[leaf.dtype].itemsize
+    for start in range(leaf.start, leaf.stop, step):
+        yield slice(start, min(start + step, leaf.stop))

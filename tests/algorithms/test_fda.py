@@ -16,7 +16,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.message import Status
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
-from shoal.core.server_optimizer import Adam
+from shoal.core.server_optimizer import Adam, advance, slots_for
 from shoal.core.sketch import EPSILON, ERROR, sketch, squared_norm
 from shoal.core.tree import Tree, dot
 from shoal.schedules.variance import Variance
@@ -148,11 +148,12 @@ def test_the_servers_optimizer_is_the_papers() -> None:
     """Two steps of Reddi et al.'s Algorithm 2 by hand; whole numbers are passed on."""
     adam = Adam(rate=0.5)
     model = Tree.of({"w": np.array([1.0, -2.0], np.float32), "n": np.array([3], np.int64)})
-    m, v = adam.begin(model)
+    slots = slots_for(adam, model)
     hand, first, second = model["w"].astype(float), np.zeros(2), np.zeros(2)
     for d in (np.array([0.5, 0.0]), np.array([-0.25, 1.0])):
         averaged = Tree.of({"w": (model["w"] + d).astype(np.float32), "n": np.array([7], np.int64)})
-        model, m, v = adam.step(model, averaged, m, v)
+        slots = advance(adam, slots, averaged)
+        model = slots["model"]
         first, second = 0.9 * first + 0.1 * d, 0.99 * second + 0.01 * d * d
         hand = hand + 0.5 * first / (np.sqrt(second) + 1e-3)
         assert np.allclose(model["w"], hand, atol=1e-5)

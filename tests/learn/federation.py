@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm, Task, Update
+from shoal.core.algorithm import Algorithm, Local, Task, Update
 from shoal.core.learner import Learner
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, norm
@@ -17,14 +17,17 @@ def versions(
     """The slots after each round, for ever; each round asks a random fraction of the learners."""
     rng = np.random.default_rng(seed)
     slots = algorithm.init(model)
+    memories: dict[int, Slots] = {}
     while True:
         totals = Totals()
         asked = sorted(rng.choice(len(learners), max(1, round(fraction * len(learners))), replace=False))
         for number in asked:
             task = Task((0, 0), "train", 0, int(rng.integers(2**56)), algorithm.order(slots, str(number), "train"))
-            local = algorithm.local(learners[number], task, {})
-            assert local is not None
-            update = Update(str(number), 0, local.weight, local.slots, norm(local.slots["model"]))
+            local = algorithm.local(learners[number], task, memories.get(number, {}))
+            assert isinstance(local, Local)
+            memories[number] = local.memory or {}
+            greatest = max(norm(tree) for tree in local.slots.values() if isinstance(tree, Tree))
+            update = Update(str(number), 0, local.weight, local.slots, greatest)
             totals = algorithm.fold(totals, update, algorithm.discount(0))
         slots = algorithm.step(slots, totals)
         yield slots

@@ -1,0 +1,37 @@
+"""FedAdam: the hub takes an Adam step along the nodes' mean displacement d.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: "Adaptive Federated Optimization", ICLR 2021,
+Algorithm 2 (FedAdam):
+
+    m = beta1 m + (1 - beta1) d,   v = beta2 v + (1 - beta2) d^2,   w = w + server_lr * m / (sqrt(v) + tau)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.server_optimizer import Adam
+from shoal.core.server_step import ServerStep
+
+
+@dataclass(frozen=True)
+class FedAdam(ServerStep):
+    """Nodes as in federated averaging; the hub's step adapts to each weight."""
+
+    name: ClassVar[str] = "fedadam"
+    title: ClassVar[str] = "FedAdam (Reddi et al. 2021)"
+
+    server_lr: float = 0.03
+    """The step of the hub's optimizer."""
+    beta1: float = 0.9
+    """How much of the mean displacement's running mean m stays."""
+    beta2: float = 0.99
+    """How much of v stays."""
+    tau: float = 1e-3
+    """What the root of v is increased by: how little adaptive the step is."""
+
+    @property
+    def rule(self) -> Adam:
+        """The optimizer."""
+        return Adam(self.server_lr, self.beta1, self.beta2, self.tau)

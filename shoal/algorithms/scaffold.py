@@ -1,0 +1,80 @@
+"""SCAFFOLD: control variates take out of every local step what the node's own data would pull it aside.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML
+2020, Algorithm 1 with option II. Node k keeps c_k, the hub c; both begin at zero.
+
+    local step    y = y - eta (g_k(y) - c_k + c)
+    c_k'          = c_k - c + (x - y) / (S eta) = the mean of the gradients g_k(y) of the S local steps
+    hub           x = x + mean_k (y_k - x),    c = c + |cohort| / N * mean_k (c_k' - c_k)
+
+Means are plain: every node counts alike, whatever it holds. A node's c_k changes only when its report counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.errors import InvalidJob
+from shoal.core.learner import Learner
+from shoal.core.sums import Totals, TreeSum
+from shoal.core.tree import Layout, Slots, Tree, norm, sub, towards, zeros
+
+
+@dataclass(frozen=True)
+class Scaffold(Algorithm):
+    """Federated averaging for unlike data. Nodes have a memory; local steps must be plain SGD."""
+
+    name: ClassVar[str] = "scaffold"
+    title: ClassVar[str] = "SCAFFOLD (Karimireddy et al. 2020)"
+    gossips: ClassVar[bool] = False
+
+    nodes: int = 0
+    """N: how many nodes there are in all; 0: as many as take part in a round."""
+
+    def __post_init__(self) -> None:
+        if self.nodes < 0:
+            raise InvalidJob(f"scaffold: nodes is {self.nodes}, but must not be negative", code="job.algorithm")
+
+    def init(self, model: Tree) -> Slots:
+        """The model, and c = 0."""
+        return {"model": model, "control": zeros(model.layout)}
+
+    def order(self, slots: Slots, node: str, kind: str) -> Slots:
+        """Both go to who trains; who measures needs the model."""
+        return {"model": slots["model"]} | ({"control": slots["control"]} if kind == "train" else {})
+
+    def reply(self, slots: Slots) -> dict[str, Layout | None]:
+        """Two displacements."""
+        layout = tree_slot(slots, "model").layout
+        return {"model": layout, "control": layout}
+
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+        """Train with corrected gradients; report how far the model and the own control variate have moved."""
+        base, common = tree_slot(task.slots, "model"), tree_slot(task.slots, "control")
+        own = tree_slot(memory, "control") if "control" in memory else zeros(base.layout)
+        gradients = TreeSum(base.layout)
+
+        def corrected(_: Tree, gradient: Tree) -> Tree:
+            gradients.add(gradient, 1.0, norm(gradient))
+            return towards(gradient, own, common, 1.0)  # gradient - own + common
+
+        learner.load(base)
+        metrics = learner.evaluate()
+        trained = learner.train(self.budget(task), correct=corrected, tick=task.tick)
+        now = gradients.mean_onto() if gradients.weight else own
+        moved: Slots = {"model": sub(learner.model(), base), "control": sub(now, own)}
+        return Local(trained.weight, moved, metrics | trained.metrics, {"control": now})
+
+    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
+        """Every node counts alike."""
+        totals.add(update.slots, discount, update.norm)
+        return totals
+
+    def step(self, slots: Slots, totals: Totals) -> Slots:
+        """The next x and c."""
+        share = float(totals.weight) / self.nodes if self.nodes else 1.0
+        model = totals.mean_onto("model", tree_slot(slots, "model"))
+        control = totals.mean_onto("control", tree_slot(slots, "control"), min(1.0, share))
+        return {**slots, "model": model, "control": control}

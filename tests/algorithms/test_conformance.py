@@ -1,0 +1,85 @@
+"""What every algorithm that works in rounds must do, ours or anybody's: `shoal.plugins` says which there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.errors import InvalidJob
+from shoal.core.tree import digest
+from shoal.plugins import algorithms
+from shoal.spec import parse_job
+from tests.algorithms.softmax import Softmax, unbalanced
+
+ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
+LIKE_AVERAGING = {
+    "fedavg": {},
+    "fedprox": {"mu": 0.0},
+    "fedavgm": {"beta": 0.0},
+    "scaffold": {},
+}
+"""With these, one node alone does what it would do alone."""
+
+
+def in_rounds() -> list[str]:
+    """All that need no other schedule."""
+    found = []
+    for name in algorithms():
+        try:
+            parse_job({"name": "fits", "rounds": 1, "algorithm": {"name": name}})
+        except InvalidJob:
+            continue
+        found.append(name)
+    return found
+
+
+def job(name: str, **fields: object) -> shoal.JobSpec:
+    given = {"name": "shelf", "rounds": 4, "seed": 5, "sums": "fixed", "schedule": ROUNDS, "algorithm": {"name": name}}
+    return parse_job({**given, **fields})
+
+
+def test_most_of_the_shelf_is_here() -> None:
+    assert {"fedavg", "fedsgd", "fedprox", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "scaffold"} <= set(
+        in_rounds()
+    )
+
+
+@pytest.mark.parametrize("name", in_rounds())
+def test_it_learns(name: str) -> None:
+    result = shoal.simulate(job(name, rounds=8, algorithm={"name": name, "lr": 0.5}), unbalanced(tested=True))
+    assert result.versions[-1].metrics["eval/loss"] < 0.8 * result.versions[0].metrics["eval/loss"]
+
+
+@pytest.mark.parametrize("name", in_rounds())
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(name: str, seed: int) -> None:
+    """Private memory and the hub's slots outlive crashes; reports count once, in whatever order they come."""
+    faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
+    bad = shoal.simulate(job(name), unbalanced(), faults=faults, seed=seed)
+    good = shoal.simulate(job(name), unbalanced())
+    assert digest(bad.model) == digest(good.model)
+    assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("name", in_rounds())
+def test_a_job_that_may_go_to_its_nodes_needs_an_algorithm_that_declares_it(name: str) -> None:
+    gossip = {"allowed": True}
+    if algorithms()[name].gossips:
+        assert job(name, gossip=gossip).gossip.allowed
+        return
+    with pytest.raises(InvalidJob, match=f"{name} keeps") as caught:
+        job(name, gossip=gossip)
+    assert caught.value.code == "job.fit"
+
+
+@pytest.mark.parametrize("name", LIKE_AVERAGING)
+def test_one_node_alone_trains_as_if_alone(name: str) -> None:
+    def alone() -> list[Softmax]:
+        return unbalanced()[:1]
+
+    one = {"name": "rounds"}
+    own = shoal.simulate(job(name, schedule=one, algorithm={"name": name, **LIKE_AVERAGING[name]}), alone()).model
+    averaged = shoal.simulate(job("fedavg", schedule=one), alone()).model
+    for tensor in averaged:
+        assert np.allclose(own[tensor], averaged[tensor], atol=1e-6)
