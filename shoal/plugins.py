@@ -25,12 +25,16 @@ from shoal.core.schedule import Schedule
 T = TypeVar("T")
 
 _ALGORITHMS = {
+    "asgd": "shoal.algorithms.asgd:AsyncSGD",
+    "downpour": "shoal.algorithms.downpour:Downpour",
     "dynamic": "shoal.algorithms.dynamic:DynamicAveraging",
     "fda": "shoal.algorithms.fda:FunctionalDynamicAveraging",
     "fedadagrad": "shoal.algorithms.fedadagrad:FedAdagrad",
     "fedadam": "shoal.algorithms.fedadam:FedAdam",
+    "fedasync": "shoal.algorithms.fedasync:FedAsync",
     "fedavg": "shoal.algorithms.fedavg:FedAvg",
     "fedavgm": "shoal.algorithms.fedavgm:FedAvgM",
+    "fedbuff": "shoal.algorithms.fedbuff:FedBuff",
     "fedprox": "shoal.algorithms.fedprox:FedProx",
     "fedsgd": "shoal.algorithms.fedsgd:FedSGD",
     "fedyogi": "shoal.algorithms.fedyogi:FedYogi",
@@ -38,6 +42,7 @@ _ALGORITHMS = {
     "scaffold": "shoal.algorithms.scaffold:Scaffold",
 }
 _SCHEDULES = {
+    "buffer": "shoal.schedules.buffer:Buffer",
     "drift": "shoal.schedules.drift:Drift",
     "periodic": "shoal.schedules.periodic:Periodic",
     "rounds": "shoal.schedules.rounds:Rounds",

@@ -30,6 +30,7 @@ from shoal.core.message import Bodies, Message, Metrics, Order, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
 from shoal.core.tree import Slots, Tree
+from shoal.plugins import suggestion
 from shoal.record import Traffic
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
@@ -125,17 +126,20 @@ def simulate(
     seed: int | None = None,
     progress: Progress | None = None,
     held_out: Learner | None = None,
+    slow: Mapping[str, float] | None = None,
 ) -> Result:
     """Run a job to its end over these learners (a sequence gets the names node-0, node-1, …).
 
     `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `held_out`
-    measures every version on data that no node has, as a coordinator does: metrics "held_out/…". Raises
-    `InvalidJob` when the job can't go on with these learners, `LearnerFailed` when they fail too often.
+    measures every version on data that no node has, as a coordinator does: metrics "held_out/…". `slow` says how many
+    times longer than the others some nodes take. Raises `InvalidJob` when the job can't go on with these learners,
+    `LearnerFailed` when they fail too often.
     """
     named = dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}
     plan, algorithm = job.plan(), job.build_algorithm()
     if not named:
         raise InvalidJob("a job needs at least one learner", code="job.learners")
+    factors = _factors(slow or {}, named)
     clock, bodies = Clock(), MemoryBodies(payload_bytes)
     record = Record(job.name, plan.versions, progress, partial(judged, held_out, bodies) if held_out else None)
     rng = Random(plan.seed if seed is None else seed)
@@ -146,7 +150,8 @@ def simulate(
     turns = {node: turn for turn, node in enumerate(named)}
 
     def pace(node: str, _: Order) -> float:
-        return WORK_S * rng.uniform(0.5, 1.5) if faults is not None else WORK_S + turns[node] * TURN_S
+        usual = WORK_S * rng.uniform(0.5, 1.5) if faults is not None else WORK_S + turns[node] * TURN_S
+        return usual * factors.get(node, 1.0)
 
     setup = Setup(
         plan,
@@ -166,6 +171,16 @@ def simulate(
             raise record.given_up()
         begun = record.begun
     return record.result(world.coordinator.hub)
+
+
+def _factors(slow: Mapping[str, float], named: Mapping[str, Learner]) -> Mapping[str, float]:
+    """The same, checked."""
+    for node, factor in slow.items():
+        if node not in named:
+            raise InvalidJob(f"slow names {node}, but there is no such learner", hint=suggestion(node, named))
+        if not 0 < factor < float("inf"):
+            raise InvalidJob(f"slow: {node} takes {factor} times as long, but that must be above 0")
+    return slow
 
 
 def payload_bytes(slots: Slots) -> int:

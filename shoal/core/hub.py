@@ -206,7 +206,8 @@ class Hub(HubActs):
             ack = Ack(event.order, True)
         except (InvalidPayload, Refused) as refusal:
             effects = [Note("refusal", f"{event.node}: {refusal.message}", self.version, event.node)]
-            effects += self._count_failure(member)
+            if refusal.code != "report.stale":  # slow is not broken
+                effects += self._count_failure(member)
             ack = Ack(event.order, False, refusal.message)
         else:
             member.failures = 0
@@ -228,6 +229,7 @@ class Hub(HubActs):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
         slots = unpack(self.plan.filters, self.bodies.get(report.body), self.algorithm.reply(self.slots))
         update = Update(report.node, order.version, report.weight, slots, report.norm)
+        self.open_round(now)
         discount = self.algorithm.discount(staleness)
         self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
         self.gathered.take(report, order)

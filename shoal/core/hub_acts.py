@@ -86,8 +86,7 @@ class HubActs(HubState):
         return effects
 
     def _ask(self, ask: Ask, now: float) -> list[Effect]:
-        if self.gathered.opened is None:
-            self.gathered.opened, self.gathered.population = now, len(self.roster.able())
+        self.open_round(now)
         effects: list[Effect] = [Note("decision", ask.why, self.version)] if ask.why else []
         for node in ask.nodes:
             order = self._give(node, ask.kind)

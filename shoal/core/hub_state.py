@@ -47,6 +47,11 @@ class HubState:
         self.gathered = Gathered(self.plan.sums)
         self._stored: dict[frozenset[str], Ref] = {}
 
+    def open_round(self, now: float) -> None:
+        """Work on the next version begins, unless it has begun: somebody is asked, or reports what was asked before."""
+        if self.gathered.opened is None:
+            self.gathered.opened, self.gathered.population = now, len(self.roster.able())
+
     # Bodies
 
     def keep(self, slots: Slots) -> Ref:

@@ -134,6 +134,8 @@ class Totals:
 
     kind: SumKind = "float64"
     weight: Fraction = Fraction(0)
+    count: int = 0
+    """Of reports."""
     trees: dict[str, TreeSum] = field(default_factory=dict)
     numbers: dict[str, Fraction] = field(default_factory=dict)
 
@@ -153,6 +155,7 @@ class Totals:
             else:
                 self.numbers[name] = self.numbers.get(name, Fraction(0)) + Fraction(weight) * Fraction(value)
         self.weight += Fraction(weight)
+        self.count += 1
 
     def gap(self, name: str) -> float:
         """The squared Euclidean norm of the weighted mean of a tree slot; 0 of none. Changes nothing."""

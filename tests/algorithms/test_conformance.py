@@ -47,7 +47,8 @@ def test_most_of_the_shelf_is_here() -> None:
 
 @pytest.mark.parametrize("name", in_rounds())
 def test_it_learns(name: str) -> None:
-    result = shoal.simulate(job(name, rounds=8, algorithm={"name": name, "lr": 0.5}), unbalanced(tested=True))
+    rounds = 40 if name in ("asgd", "downpour") else 8
+    result = shoal.simulate(job(name, rounds=rounds, algorithm={"name": name, "lr": 0.5}), unbalanced(tested=True))
     assert result.versions[-1].metrics["eval/loss"] < 0.8 * result.versions[0].metrics["eval/loss"]
 
 
@@ -60,6 +61,17 @@ def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(name: st
     good = shoal.simulate(job(name), unbalanced())
     assert digest(bad.model) == digest(good.model)
     assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("name", in_rounds())
+@pytest.mark.parametrize("seed", range(2))
+def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None:
+    """Whatever is lost, late, doubled or killed: the job ends, and no report makes two versions."""
+    faults = shoal.Faults(until_s=60, delay_s=0.5, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
+    schedule = {"name": "buffer", "size": 2, "min_nodes": 3, "deadline_s": 20.0}
+    result = shoal.simulate(job(name, rounds=8, schedule=schedule), unbalanced(), faults=faults, seed=seed)
+    assert [version.number for version in result.versions] == list(range(9))
+    assert {version.reports for version in result.versions[1:]} <= {1, 2}
 
 
 @pytest.mark.parametrize("name", in_rounds())

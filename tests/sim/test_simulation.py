@@ -110,6 +110,16 @@ def test_faults_that_make_no_sense(wrong) -> None:
         shoal.Faults(**wrong)
 
 
+def test_who_is_slow_takes_longer() -> None:
+    result = shoal.simulate(SPEC, unbalanced(), slow={"node-1": 10.0})
+    assert all(10 < version.closed - version.opened < 11 for version in result.versions[1:])
+    with pytest.raises(InvalidJob, match="no such learner") as caught:
+        shoal.simulate(SPEC, unbalanced(), slow={"node1": 10.0})
+    assert "node-1" in (caught.value.hint or "")
+    with pytest.raises(InvalidJob, match="must be above 0"):
+        shoal.simulate(SPEC, unbalanced(), slow={"node-1": 0.0})
+
+
 def test_progress_grows_to_one() -> None:
     told: list[tuple[float, str]] = []
     shoal.simulate(job(rounds=2), unbalanced(), progress=lambda *said: told.append(said))

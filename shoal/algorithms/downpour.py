@@ -1,0 +1,53 @@
+"""Downpour SGD: replicas push gradients that they have accrued over several steps; the hub has Adagrad.
+
+Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng: "Large Scale Distributed Deep Networks",
+NIPS 2012, section 4.1. A replica fetches the parameters, takes `steps` local steps, and pushes the sum of their
+gradients:
+
+    w_i = w_i - gamma G_i / sqrt(sum over all pushes so far of G_i^2),   G the sum of the gradients of one push
+
+Here n_fetch = n_push = `steps`. It goes with the schedule `buffer` and its `size` of 1: pushes are applied as they
+come, whatever their age.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.algorithm import Task, Update
+from shoal.core.learner import Budget
+from shoal.core.server_optimizer import Adagrad
+from shoal.core.server_step import ServerStep
+from shoal.core.sums import Totals
+
+
+@dataclass(frozen=True)
+class Downpour(ServerStep):
+    """Nodes take a few steps of SGD and push their sum; the hub's steps get shorter, weight by weight."""
+
+    name: ClassVar[str] = "downpour"
+    title: ClassVar[str] = "Downpour SGD (Dean et al. 2012)"
+
+    epochs: float = 0.0
+    """Not used: an order is for so many mini-batches."""
+    steps: int = 5
+    """n_fetch = n_push: mini-batches between two pushes."""
+    server_lr: float = 0.03
+    """gamma."""
+    tau: float = 1e-8
+    """What the root is increased by, against a division by zero."""
+
+    def budget(self, task: Task) -> Budget:
+        """A few mini-batches."""
+        return Budget(steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+
+    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
+        """Every push counts alike. (A displacement is -lr times the sum of gradients; Adagrad does not see the lr.)"""
+        totals.add(update.slots, 1.0, update.norm)
+        return totals
+
+    @property
+    def rule(self) -> Adagrad:
+        """The optimizer."""
+        return Adagrad(self.server_lr, beta1=0.0, tau=self.tau)

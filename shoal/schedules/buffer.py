@@ -1,0 +1,85 @@
+"""A buffer of reports, however old: nobody waits for the slowest.
+
+Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: "Federated Learning with Buffered Asynchronous Aggregation",
+AISTATS 2022, Algorithm 1. As soon as `size` reports are in, a version is made of them, and whoever reported begins anew
+from it; the others train on, and their reports count in a later version, with a *staleness* tau of as many versions as
+were made meanwhile. What a stale report weighs is the algorithm's business (`Algorithm.discount`).
+
+    size = 1                        each report makes a version: asynchronous SGD, FedAsync
+    size = floor(nodes / n)         n-softsync (Zhang, Gupta, Lian, Liu, IJCAI 2016)
+
+A node reports at most once for a version: who has reported waits for the version that its report makes. (In the paper
+it begins again at once, from the same model; here that would be the same update again.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.errors import InvalidJob
+from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait, check_patience, gathering
+
+
+@dataclass(frozen=True)
+class Buffer(Schedule):
+    """A version of every so many reports, from whomever they come."""
+
+    name: ClassVar[str] = "buffer"
+    title: ClassVar[str] = "Buffered asynchronous aggregation (Nguyen et al. 2022)"
+    versions: ClassVar[int] = 100
+
+    size: int = 1
+    """K: reports that make a version. Fewer do when nobody is left to wait for."""
+    concurrency: int = 0
+    """Nodes that train at the same time; 0: all."""
+    staleness_max: int = 100
+    """Versions that a report may be late. An older one does not count, and its node begins anew."""
+    deadline_s: float = 600.0
+    """Seconds after which a version is made of fewer reports."""
+    min_nodes: int = 1
+    """Nodes that must have joined before the first is asked."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.concurrency < 0 or self.staleness_max < 0:
+            raise InvalidJob("buffer: size must be at least 1, concurrency and staleness_max not negative")
+        if 0 < self.concurrency < self.size:
+            raise InvalidJob(
+                f"buffer: {self.size} reports never come in while {self.concurrency} nodes train",
+                hint="raise concurrency or lower size",
+            )
+        check_patience(self.name, self.deadline_s, self.min_nodes)
+
+    def admits(self, staleness: int) -> bool:
+        """Up to the bound."""
+        return staleness <= self.staleness_max
+
+    def decide(self, view: View) -> list[Decision]:
+        """Close, ask whoever may train, or wait."""
+        got = len(view.reports)
+        if wait := gathering(view, self.min_nodes):
+            return wait
+        if got >= self.size:
+            return [Close(f"{got} reports", keep=True)]
+        if fresh := self._fresh(view):
+            return [Ask(fresh, "train", f"{len(fresh)} begin from version {view.version}")]
+        return self._with_fewer(view, got) if got else self._with_none(view)
+
+    def _with_fewer(self, view: View, got: int) -> list[Decision]:
+        until = (view.opened if view.opened is not None else view.now) + self.deadline_s
+        if view.busy and view.now < until:
+            return [Wait(f"{got} of {self.size} reports", until)]
+        why = f"the deadline of {self.deadline_s:g} s" if view.busy else "nobody is left to wait for"
+        return [Close(f"{got} of {self.size} reports: {why}", keep=True)]
+
+    def _with_none(self, view: View) -> list[Decision]:
+        again = tuple(node for node in view.idle if node in view.failed)
+        if again and not view.busy:
+            return [Ask(again, "train", f"{len(again)} are asked again")]
+        return [Wait(f"no report of {self.size} yet")]
+
+    def _fresh(self, view: View) -> tuple[str, ...]:
+        """Who has nothing to do and was not asked for this version, as many as may train at once."""
+        idle = [node for node in view.idle if node not in view.asked and node not in view.reports]
+        room = (self.concurrency or len(view.members)) - len(view.busy)
+        return view.pick(idle, room) if room > 0 else ()

@@ -1,0 +1,185 @@
+"""Asynchronous methods against their papers: staleness by hand, and what it buys (studies B2, B3b, G2).
+
+Time is that of the simulator: an order takes a second, of the slow node twenty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import shoal
+from shoal.algorithms.asgd import AsyncSGD
+from shoal.algorithms.downpour import Downpour
+from shoal.algorithms.fedasync import FedAsync
+from shoal.algorithms.fedbuff import FedBuff
+from shoal.core.algorithm import Algorithm, Update, tree_slot
+from shoal.core.errors import InvalidJob
+from shoal.core.plan import Plan
+from shoal.core.schedule import Schedule
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree
+from shoal.learn import digits
+from shoal.schedules.buffer import Buffer
+from shoal.schedules.rounds import Rounds
+from tests.learn.federation import digit_learners
+
+torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job without a file."""
+
+    algorithm: Algorithm
+    schedule: Schedule
+    versions: int
+    seed: int = 1
+    name: str = "asynchronous"
+
+    def plan(self) -> Plan:
+        return Plan(self.versions, self.seed)
+
+    def build_algorithm(self) -> Algorithm:
+        return self.algorithm
+
+    def build_schedule(self) -> Schedule:
+        return self.schedule
+
+
+def tree(*values: float) -> Tree:
+    return Tree.of({"w": np.array(values, np.float32)})
+
+
+def folded(algorithm: Algorithm, slots: Slots, reports: list[tuple[Tree, int]]) -> np.ndarray:
+    """The model after one version of these updates and their ages."""
+    totals = Totals()
+    for number, (moved, staleness) in enumerate(reports):
+        update = Update(str(number), 0, 10.0 * (number + 1), {"model": moved}, 1e3)
+        totals = algorithm.fold(totals, update, algorithm.discount(staleness))
+    return np.asarray(tree_slot(algorithm.step(slots, totals), "model")["w"])
+
+
+def test_fedbuff_divides_by_k() -> None:
+    slots: Slots = {"model": tree(1.0, 1.0)}
+    after = folded(FedBuff(server_lr=0.5), slots, [(tree(2.0, 0.0), 0), (tree(0.0, 4.0), 3)])
+    assert np.allclose(after, [1 + 0.5 / 2 * 2, 1 + 0.5 / 2 * 4 / 2])
+
+
+def test_fedasync_mixes_models() -> None:
+    slots: Slots = {"model": tree(1.0, 1.0)}
+    share = 0.6 / 2  # of a model that is three versions old: (1 + 3) ** -0.5
+    assert np.allclose(folded(FedAsync(), slots, [(tree(3.0, 0.0), 3)]), [1 + share * 2, 1 - share])
+    hinge = FedAsync(staleness="hinge", a=10, b=4)
+    assert [hinge.discount(tau) for tau in (0, 4, 5, 6)] == [1.0, 1.0, 1 / 11, 1 / 21]
+    assert {FedAsync(staleness="constant").discount(tau) for tau in (0, 9)} == {1.0}
+
+
+def test_a_gradients_step_is_divided_by_its_age() -> None:
+    """Eq. 3: lr / tau, momentum on top; a fresh one and one that is one version old count in full."""
+    algorithm = AsyncSGD(momentum=0.5)
+    slots = algorithm.init(tree(0.0, 0.0))
+    assert np.allclose(folded(algorithm, slots, [(tree(1.0, 0.0), 0), (tree(0.0, 4.0), 4)]), [0.5, 0.5])
+    assert [algorithm.discount(tau) for tau in (0, 1, 2)] == [1.0, 1.0, 0.5]
+    assert AsyncSGD(staleness="ignore").discount(7) == 1.0
+
+
+def test_downpours_adagrad_does_not_see_the_local_rate() -> None:
+    for scale in (1.0, 0.01):
+        algorithm = Downpour(server_lr=0.3)
+        slots = algorithm.init(tree(0.0, 0.0))
+        first = algorithm.step(
+            slots, algorithm.fold(Totals(), Update("a", 0, 1.0, {"model": tree(3 * scale, 0)}, 9), 1.0)
+        )
+        assert np.allclose(tree_slot(first, "model")["w"], [0.3, 0.0], atol=1e-5)
+        again = algorithm.step(
+            first, algorithm.fold(Totals(), Update("a", 0, 1.0, {"model": tree(4 * scale, 0)}, 9), 1.0)
+        )
+        assert np.allclose(tree_slot(again, "model")["w"], [0.3 + 0.3 * 4 / 5, 0.0], atol=1e-5)
+
+
+WRONG: list[tuple[type[Algorithm], str, Any]] = [
+    (FedBuff, "server_lr", 0.0),
+    (FedBuff, "exponent", -1.0),
+    (FedAsync, "alpha", 1.5),
+    (FedAsync, "a", -1.0),
+    (FedAsync, "b", -1),
+    (AsyncSGD, "momentum", 1.0),
+    (Downpour, "server_lr", -1.0),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), WRONG)
+def test_numbers_that_make_no_sense(kind: type[Algorithm], name: str, value: Any) -> None:
+    with pytest.raises(InvalidJob, match=name):
+        kind(**{name: value})
+
+
+# ------------------------------------------------------------------------------------------------- in virtual time
+VERSIONS = 5389
+"""15 epochs of 1,437 digits, 4 at a time."""
+
+
+@dataclass(frozen=True)
+class Ages(AsyncSGD):
+    """Writes down how old each gradient was."""
+
+    seen: list[int] = field(default_factory=list)
+
+    def discount(self, staleness: int) -> float:
+        self.seen.append(staleness)
+        return super().discount(staleness)
+
+
+def judged(model: Tree) -> float:
+    judge = digits.held_out()
+    judge.load(model)
+    return judge.evaluate()["eval/accuracy"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_softsync_needs_the_division_by_age() -> None:
+    """B2: 30 nodes, gradients of 4 examples, one per version (30-softsync): mean age 28 to 30, none above 60. With
+    lr / tau it learns; with the same lr whatever the age it does not."""
+    reached = {}
+    for staleness in ("divide", "ignore"):
+        algorithm = Ages(batch_size=4, lr=0.03, staleness=staleness)  # type: ignore[arg-type]
+        result = shoal.simulate(Job(algorithm, Buffer(), VERSIONS), digit_learners(30))
+        assert 28 <= fmean(algorithm.seen) <= 30
+        assert max(algorithm.seen) <= 60
+        reached[staleness] = judged(result.model)
+    assert reached["divide"] >= 0.92
+    assert reached["ignore"] <= 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_downpour_learns_with_few_pushes() -> None:
+    """B3b: 8 replicas, five steps a push, Adagrad."""
+    result = shoal.simulate(Job(Downpour(batch_size=10, lr=0.05), Buffer(), 1200), digit_learners(8))
+    assert judged(result.model) >= 0.955
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_straggler_slows_nobody() -> None:
+    """G2: 20 clients with two labels each, ten at work at once, one of them twenty times slower: after a minute of
+    virtual time FedBuff is 8 points above rounds that wait for it."""
+    given: dict[str, Any] = {"epochs": 5, "batch_size": 10, "lr": 0.1}
+    rounds = Job(Algorithm(**given), Rounds(cohort=10, deadline_s=1000.0), 20)
+    buffer = Job(FedBuff(**given), Buffer(size=5, concurrency=10), 80)
+    waiting, buffered = after_a_minute(rounds), after_a_minute(buffer)
+    assert buffered >= waiting + 0.08
+    assert buffered >= 0.85
+
+
+def after_a_minute(job: Job) -> float:
+    learners = {f"node-{i}": one for i, one in enumerate(digit_learners(20, "shards:2", seed=job.seed))}
+    result = shoal.simulate(job, learners, held_out=digits.held_out(), slow={"node-0": 20.0})
+    return fmean([one.metrics["held_out/accuracy"] for one in result.versions if one.closed <= 60][-3:])

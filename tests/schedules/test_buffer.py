@@ -1,0 +1,101 @@
+"""A buffer of reports: who is asked when, what closes it, and that the slowest keeps nobody waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.core.errors import InvalidJob
+from shoal.core.schedule import Ask, Close, View, Wait
+from shoal.schedules.buffer import Buffer
+
+NODES = ("a", "b", "c", "d")
+
+
+def view(**given: Any) -> View:
+    nothing: dict[str, Any] = {
+        "now": 100.0,
+        "version": 3,
+        "opened": None,
+        "population": 4,
+        "members": NODES,
+        "busy": {},
+        "asked": frozenset(),
+        "reports": (),
+        "failed": frozenset(),
+        "seconds": (),
+        "seed": 7,
+    }
+    return View(**nothing | given)
+
+
+def working(*nodes: str) -> dict[str, str]:
+    return dict.fromkeys(nodes, "train")
+
+
+def test_all_begin() -> None:
+    assert Buffer(size=2).decide(view()) == [Ask(NODES, "train", "4 begin from version 3")]
+
+
+def test_only_so_many_train_at_once() -> None:
+    (ask,) = Buffer(size=2, concurrency=3).decide(view(busy=working("a")))
+    assert isinstance(ask, Ask)
+    assert len(ask.nodes) == 2
+    assert "a" not in ask.nodes
+    (wait,) = Buffer(size=2, concurrency=3).decide(view(busy=working("a", "b", "c"), opened=99.0))
+    assert isinstance(wait, Wait)
+
+
+def test_so_many_reports_make_a_version_and_the_others_train_on() -> None:
+    busy = working("c", "d")
+    assert Buffer(size=2).decide(view(busy=busy, reports=("b", "a"), opened=99.0)) == [Close("2 reports", keep=True)]
+    (wait,) = Buffer(size=3).decide(view(busy=busy, reports=("b", "a"), asked=frozenset("ab"), opened=99.0))
+    assert wait == Wait("2 of 3 reports", 699.0)
+
+
+def test_who_has_reported_waits_for_the_version_that_it_makes() -> None:
+    (wait,) = Buffer(size=2).decide(view(busy=working("a", "b", "c"), reports=("d",), opened=99.0))
+    assert isinstance(wait, Wait)
+
+
+def test_fewer_make_a_version_when_nobody_is_left_or_the_deadline_is_over() -> None:
+    given = {"reports": ("a",), "asked": frozenset(NODES), "opened": 99.0}
+    (close,) = Buffer(size=3).decide(view(**given))
+    assert close == Close("1 of 3 reports: nobody is left to wait for", keep=True)
+    late = {**given, "busy": working("b"), "now": 800.0}
+    (close,) = Buffer(size=3).decide(view(**late))
+    assert close == Close("1 of 3 reports: the deadline of 600 s", keep=True)
+
+
+def test_who_failed_is_asked_again_when_nobody_else_works() -> None:
+    given = {"asked": frozenset(NODES), "failed": frozenset({"b"}), "opened": 99.0}
+    assert Buffer(size=2).decide(view(**given)) == [Ask(("b",), "train", "1 are asked again")]
+    (wait,) = Buffer(size=2).decide(view(**given, busy=working("a")))
+    assert isinstance(wait, Wait)
+
+
+def test_ages_are_bounded() -> None:
+    assert Buffer(staleness_max=5).admits(5)
+    assert not Buffer(staleness_max=5).admits(6)
+
+
+def test_it_waits_for_the_first_nodes() -> None:
+    assert Buffer(min_nodes=5).decide(view(version=0)) == [Wait("4 of 5 nodes have joined")]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": 0},
+        {"concurrency": -1},
+        {"staleness_max": -1},
+        {"size": 3, "concurrency": 2},
+        {"deadline_s": 0.0},
+        {"min_nodes": 0},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob, match="buffer"):
+        Buffer(**wrong)
