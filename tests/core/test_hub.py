@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidPayload
 from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Done, Effect, Note, Save, Send, Version
+from shoal.core.machine import Boot, Done, Effect, Lost, Note, Save, Send, Version
 from shoal.core.message import Ack, Fail, Join, Order, Poll, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Ask, Close, Decision, View, Wait
 from shoal.core.sums import SumKind
 from shoal.core.tree import Slots, Tree, digest, norm
+from shoal.schedules.buffer import Buffer
 from shoal.schedules.rounds import Rounds
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.toys import Ledger, toy_tree
@@ -279,3 +280,30 @@ def test_replacing_a_report_is_no_way_to_count_twice() -> None:
 def test_invalid_payload_is_what_a_missing_slot_raises() -> None:
     with pytest.raises(InvalidPayload, match="slot 'c' should hold a tree"):
         tree_slot({"c": 1.0}, "c")
+
+
+def test_a_report_on_an_older_version_may_be_the_first_thing_that_happens_to_the_next() -> None:
+    """One may train at a time. It is lost, another is asked, both report: nobody is asked in between."""
+    hub = hub_of(MemoryBodies(), schedule=Buffer(concurrency=1, min_nodes=5))
+    (first,) = (node for node in NODES if isinstance(hub.standing(node), Order))
+    late = report(hub, first, {"model": model(1.0, 0.0)}, 1.0)
+    hub.on(Lost(first, "its lease ran out"), 1.0)
+    (second,) = (node for node in NODES if isinstance(hub.standing(node), Order) and node != first)
+    other = report(hub, second, {"model": model(0.0, 1.0)}, 1.0)
+    hub.on(late, 2.0)
+    assert (hub.version, hub.gathered.opened) == (1, None)
+    hub.on(other, 3.0)
+    assert hub.version == 2
+    assert tree_slot(hub.slots, "model")["w"].tolist() == [2.0, 3.0]
+
+
+def test_a_report_that_is_too_old_is_no_failure() -> None:
+    """Slow is not broken: its node is asked again, however often."""
+    hub = hub_of(MemoryBodies(), versions=100, schedule=Buffer(staleness_max=0, min_nodes=5))
+    for turn in range(10):
+        late = report(hub, "a", {"model": model(0.0, 0.0)}, 1.0)
+        hub.on(report(hub, "b", {"model": model(0.0, 0.0)}, 1.0), turn)
+        (ack,) = acks(hub.on(late, turn))
+        assert (ack.counted, ack.why) == (False, "1 versions too late")
+        assert isinstance(hub.standing("a"), Order)
+    assert hub.roster["a"].failures == 0
