@@ -75,7 +75,7 @@ def test_jobs_and_files_stand_beside_each_other(shoal: Shoal, fake: FakeCoordina
     assert a["ratio"] == 1
     assert data["runs"].keys() == {"digits", "a"}
     assert "heads and polls" in result.stderr
-    assert [asked.query for asked in fake.asked if asked.path.endswith("/traffic")] == ["by=version&by=node"]
+    assert [asked.query for asked in fake.asked if asked.path.endswith("/traffic")] == ["by=version&by=node&by=kind"]
 
 
 def test_a_file_is_a_file_whatever_it_is_called(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
