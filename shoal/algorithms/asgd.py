@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Learner
 from shoal.core.server_optimizer import Momentum, advance, slots_for
@@ -28,6 +28,7 @@ class AsyncSGD(Algorithm):
 
     name: ClassVar[str] = "asgd"
     title: ClassVar[str] = "Staleness-aware asynchronous SGD (Zhang et al. 2016)"
+    alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 
     epochs: float = 0.0
@@ -56,11 +57,6 @@ class AsyncSGD(Algorithm):
         budget = Budget(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
         trained, gradient = learner.gradient(budget, tick=task.tick)
         return Local(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)
-
-    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Every mini-batch counts alike, but for its age."""
-        totals.add(update.slots, discount, update.norm)
-        return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """A step with momentum."""

@@ -15,11 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Task, Update
+from shoal.core.algorithm import Task
 from shoal.core.learner import Budget
 from shoal.core.server_optimizer import Adagrad
 from shoal.core.server_step import ServerStep
-from shoal.core.sums import Totals
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class Downpour(ServerStep):
 
     name: ClassVar[str] = "downpour"
     title: ClassVar[str] = "Downpour SGD (Dean et al. 2012)"
+    alike: ClassVar[bool] = True
 
     epochs: float = 0.0
     """Not used: an order is for so many mini-batches."""
@@ -41,11 +41,6 @@ class Downpour(ServerStep):
     def budget(self, task: Task) -> Budget:
         """A few mini-batches."""
         return Budget(steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-
-    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Every push counts alike. (A displacement is -lr times the sum of gradients; Adagrad does not see the lr.)"""
-        totals.add(update.slots, 1.0, update.norm)
-        return totals
 
     @property
     def rule(self) -> Adagrad:

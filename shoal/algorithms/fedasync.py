@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
 from shoal.core.sums import Totals
@@ -30,6 +30,7 @@ class FedAsync(Algorithm):
 
     name: ClassVar[str] = "fedasync"
     title: ClassVar[str] = "FedAsync (Xie et al. 2019)"
+    alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 
     alpha: float = 0.6
@@ -60,11 +61,6 @@ class FedAsync(Algorithm):
         metrics = learner.evaluate()
         trained = learner.train(self.budget(task), tick=task.tick)
         return Local(trained.weight, {"model": learner.model()}, metrics | trained.metrics)
-
-    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Every model counts alike, but for its age."""
-        totals.add(update.slots, discount, update.norm)
-        return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Mix it in."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Update, tree_slot
+from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots
@@ -26,6 +26,7 @@ class FedBuff(Algorithm):
 
     name: ClassVar[str] = "fedbuff"
     title: ClassVar[str] = "FedBuff (Nguyen et al. 2022)"
+    alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 
     server_lr: float = 1.0
@@ -40,11 +41,6 @@ class FedBuff(Algorithm):
     def discount(self, staleness: int) -> float:
         """s(tau)."""
         return float((1 + staleness) ** -self.exponent)
-
-    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Every report counts alike."""
-        totals.add(update.slots, discount, update.norm)
-        return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """A step that is the shorter the older the reports are."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
 from shoal.core.sums import Totals, TreeSum
@@ -28,6 +28,7 @@ class Scaffold(Algorithm):
 
     name: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "SCAFFOLD (Karimireddy et al. 2020)"
+    alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 
     nodes: int = 0
@@ -66,11 +67,6 @@ class Scaffold(Algorithm):
         now = gradients.mean_onto() if gradients.weight else own
         moved: Slots = {"model": sub(learner.model(), base), "control": sub(now, own)}
         return Local(trained.weight, moved, metrics | trained.metrics, {"control": now})
-
-    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Every node counts alike."""
-        totals.add(update.slots, discount, update.norm)
-        return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """The next x and c."""

@@ -97,6 +97,9 @@ class Algorithm:
     gossips: ClassVar[bool] = True
     """Whether nodes can carry on without the hub: it keeps nothing but the model that they would miss."""
 
+    alike: ClassVar[bool] = False
+    """Whether every report counts alike, whatever its node holds; else by its weight."""
+
     epochs: float = 1.0
     """E: passes over the local data per round."""
     batch_size: int = 32
@@ -142,7 +145,7 @@ class Algorithm:
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take one report into the round's totals."""
-        totals.add(update.slots, update.weight * discount, update.norm)
+        totals.add(update.slots, discount if self.alike else update.weight * discount, update.norm)
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
