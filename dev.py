@@ -169,7 +169,10 @@ def test(rest: list[str]) -> int:
     started = time.monotonic()
     scripts = [npm_step("check"), npm_step("test")]
     passed = side_by_side([*check_steps(), *scripts])
-    code = run([*pytest, f"--numprocesses={WORKERS}", "--dist=worksteal"])
+    # Tests of processes and sockets meet what a busy machine does to them. A second try tells that from a fault; those
+    # that needed it are listed as RERUN, and are to be mended (CONTRIBUTING.md). What is deterministic fails again.
+    again = ["--reruns=1", "--reruns-delay=2", "-raR"]
+    code = run([*pytest, f"--numprocesses={WORKERS}", "--dist=worksteal", *again])
     verdict = ("pass" if passed else "FAIL (see above)", "passes" if code == 0 else "FAILS")
     print("checks {}, pytest {}; {:.0f} s in all".format(*verdict, time.monotonic() - started), flush=True)
     return code or (0 if passed else 1)

@@ -13,12 +13,49 @@ from starlette.responses import FileResponse, HTMLResponse
 import dashboard
 from coordinator import problems
 from coordinator.access import label
-from coordinator.routes import bodies, health, jobs, nodes, peers, relay, stream, work
+from coordinator.comparing import Comparing
+from coordinator.routes import (
+    bodies,
+    compare,
+    control,
+    drafts,
+    export,
+    health,
+    jobs,
+    models,
+    nodes,
+    observe,
+    peers,
+    readmission,
+    relay,
+    reports,
+    stream,
+    work,
+)
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
 from shoal import __version__
 from shoal.core.errors import Refused, StorageFailed
 from shoal.runtime.store import write_file
+
+ROUTES = (
+    work,
+    bodies,
+    peers,
+    relay,
+    readmission,
+    drafts,
+    jobs,
+    control,
+    compare,
+    models,
+    export,
+    reports,
+    nodes,
+    observe,
+    stream,
+)
+"""Tried in this order: what nodes ask comes first."""
 
 DESCRIPTION = """Federated learning, coordinated. People and the command line use the JSON routes; nodes use the routes
 tagged *node*, whose bodies are frames (docs/protocol.md). Errors are RFC 9457 problems with a `code` and a `hint`."""
@@ -55,8 +92,9 @@ def create_app(coordinator: Coordinator) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # each request would look for it; see /metrics
     )
     app.state.coordinator = coordinator
+    app.state.comparing = Comparing()
     problems.install(app)
-    for module in (work, bodies, peers, relay, jobs, nodes, stream):  # tried in this order: what nodes ask comes first
+    for module in ROUTES:
         app.include_router(module.router, prefix="/api/v1")
     app.include_router(health.router)
     _serve_dashboard(app, dashboard.assets())

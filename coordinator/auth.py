@@ -27,6 +27,8 @@ from shoal.core.machine import HUB
 Role = Literal["node", "viewer", "operator"]
 PREFIXES = {"node": "shn_", "operator": "sho_", "viewer": "shv_", "token": "sht_", "session": "shs_"}
 COOKIE = "shoal_session"
+NO_CREDENTIAL = "vouched:"
+"""How the secret of a node begins that is known by its key alone (`readmission`). A hash is 64 hexadecimal digits."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], k
         raise NotAllowed(
             f"this token enrols {row.name}, not {name}", code="token.invalid", hint=f"use --name {row.name}"
         )
-    taken = connection.execute(select(nodes.c.revoked).where(nodes.c.name == name)).first()
-    if taken is not None and not taken.revoked:
+    taken = connection.execute(select(nodes).where(nodes.c.name == name)).first()
+    if taken is not None and not taken.revoked and not taken.secret.startswith(NO_CREDENTIAL):
         raise Refused(
             f"a node called {name} exists",
             code="node.exists",

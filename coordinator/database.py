@@ -1,4 +1,4 @@
-"""The database: one writer, any number of readers.
+"""The database: one writer, any number of readers. What the two kinds differ in is in `places`.
 
 All writes go through one thread with one connection, which also checkpoints: with SQLite before 3.51.3 two writing
 connections can corrupt the write-ahead log. Whatever was queued while the last commit waited for the disk goes into the
@@ -8,25 +8,25 @@ next transaction, so that `synchronous=FULL` costs one wait for many (2,000 subm
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import queue
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import StaticPool
 
 from coordinator.crash import crashpoint
+from coordinator.places import Fenced, place
 from shoal.core.errors import StorageFailed
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 Write = Callable[[Connection], T]
@@ -34,68 +34,50 @@ Write = Callable[[Connection], T]
 BATCH_MAX = 512
 """Writes in one transaction."""
 
-_NAMES_A_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
+RECONNECT_S = 1.0
+"""Pause before a server that has broken a connection is tried again."""
+
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Database:
-    """Opened with `Database(url)`, which also migrates it. Raises `StorageFailed` with the remedy."""
+    """Opened with `Database(url, folder)`, which also migrates it. Raises `StorageFailed` with the remedy.
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        if not _NAMES_A_FILE.fullmatch(url):
-            raise StorageFailed(
-                f"{url.partition('@')[0][:60]} names no SQLite file",
-                code="storage.url",
-                hint="write sqlite:////absolute/path/to/shoal.db, or leave database_url empty",
-            )
-        self._lock = self._lock_file(url)
-        self._engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
-        event.listen(self._engine, "connect", _configure_sqlite)
-        event.listen(self._engine, "begin", _begin_immediate)
+    `folder`: that of the coordinator's data. SQLite needs none.
+    """
+
+    def __init__(self, url: str, folder: Path | None = None) -> None:
+        self._place = place(url, folder)
+        self.fenced = False
+        """Whether another coordinator writes now, so that this one never will again."""
+        self._commits = 0
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
         self._open()
-        self.reader = _read_only(url)
+        self.reader = self._place.reader
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
         self._thread.start()
 
-    def _lock_file(self, url: str) -> Any:
-        """Refuse a second coordinator over one SQLite file; the lock goes with the process."""
-        path = Path(url.removeprefix("sqlite:///") + ".lock")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = path.open("w")
-        except OSError as error:
-            raise StorageFailed(f"{path.parent}: {error.strerror}", hint="choose another folder with --data") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.close()
-            raise StorageFailed(
-                f"another coordinator uses {path.with_suffix('')}",
-                code="storage.locked",
-                hint="stop it, or choose another folder with --data",
-            ) from None
-        return handle
-
     def _open(self) -> None:
+        engine = self._place.engine
         try:
-            with self._engine.connect() as connection:
+            with engine.connect() as connection:
                 _refuse_newer(connection)
-            migrate(self._engine)
+            for step in (self._seize, lambda: migrate(engine), self._seize):  # at first there is nothing to seize yet
+                step()
         except DBAPIError as error:
-            self._let_go()
+            self._place.let_go()
             raise StorageFailed(
                 f"the database cannot be opened: {error.orig}",
-                hint="check the path, its permissions and the free space",
+                hint="check its address, its permissions and the free space",
             ) from None
         except StorageFailed:
-            self._let_go()
+            self._place.let_go()
             raise
 
-    def _let_go(self) -> None:
-        self._engine.dispose()
-        self._lock.close()
+    def _seize(self) -> None:
+        with self._place.engine.begin() as connection:
+            self._place.seize(connection)
 
     def write(self, work: Write[T]) -> asyncio.Future[T]:
         """Run `work` in the writer's next transaction: done when that is committed, or with what `work` raised.
@@ -108,43 +90,91 @@ class Database:
         return future
 
     def _serve(self) -> None:
-        with self._engine.connect() as connection:
-            while (first := self._queue.get()) is not None:
-                batch = [first]
-                while len(batch) < BATCH_MAX:
-                    try:
-                        job = self._queue.get_nowait()
-                    except queue.Empty:
-                        break
-                    if job is None:
-                        self._queue.put(None)
-                        break
-                    batch.append(job)
+        with self._place.engine.connect() as connection:
+            while (batch := self._gather()) is not None:
                 self._commit(connection, batch)
+
+    def _gather(self) -> list[_Job] | None:
+        """All that waits; nothing, when the lease has to be renewed before anything comes; None: this is the end."""
+        try:
+            first = self._queue.get(timeout=self._place.renews_s)
+        except queue.Empty:
+            return []
+        if first is None:
+            return None
+        batch = [first]
+        while len(batch) < BATCH_MAX:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                self._queue.put(None)
+                break
+            batch.append(job)
+        return batch
 
     def _commit(self, connection: Connection, batch: list[_Job]) -> None:
         """One transaction for the batch. A write that fails is rolled back alone; a commit that fails, fails all."""
         results: list[tuple[_Job, Any, Exception | None]] = []
+        self._commits += 1
         try:
-            with connection.begin():
-                for job in batch:
-                    results.append((job, *_attempt(connection, job, alone=len(batch) == 1)))
-                    _refuse_half(connection, results[-1][2])
-                crashpoint("journal.before-commit")
-            crashpoint("journal.after-commit")
+            try:
+                self._transact(connection, batch, results)
+            except DBAPIError as error:
+                if results or not error.connection_invalidated:
+                    raise
+                self._transact(connection, batch, results)  # it broke while nobody used it: the server was restarted
         except Exception as error:  # noqa: BLE001 - handed to those who wait
+            failure = self._failure(connection, error, in_doubt=len(results) == len(batch))
+            if failure is not None:
+                for job in batch:
+                    job.fail(failure)
+                return
+        for job, result, found in results:
+            job.fail(found) if found else job.succeed(result)
+
+    def _transact(
+        self, connection: Connection, batch: list[_Job], results: list[tuple[_Job, Any, Exception | None]]
+    ) -> None:
+        with connection.begin():
+            self._place.enter(connection, self._commits)
             for job in batch:
-                job.fail(_storage_failed(error))
-            return
-        for job, result, failure in results:
-            job.fail(failure) if failure else job.succeed(result)
+                results.append((job, *_attempt(connection, job, alone=len(batch) == 1)))
+                _refuse_half(results[-1][2], stands=self._place.stands(connection))
+            crashpoint("journal.before-commit")
+        crashpoint("journal.after-commit")
+
+    def _failure(self, connection: Connection, error: Exception, *, in_doubt: bool) -> Exception | None:
+        """What the batch is told of an error; None: it was committed all the same, and only the answer was lost."""
+        try:
+            if in_doubt and isinstance(error, DBAPIError) and self._happened(connection):
+                return None
+        except Fenced as fence:
+            error = fence
+        self.fenced = self.fenced or isinstance(error, Fenced)
+        failure = _storage_failed(error)
+        log.warning("a commit failed", error=str(failure))
+        return failure
+
+    def _happened(self, connection: Connection) -> bool:
+        """Whether the last commit did. Asks until the database answers; nobody may go on before that is known."""
+        while True:
+            try:
+                with connection.begin():
+                    return self._place.happened(connection, self._commits)
+            except DBAPIError as error:
+                log.warning("whether the last commit has happened is not known yet", error=str(error.orig))
+                if self._closing.wait(RECONNECT_S):
+                    return False
 
     async def close(self) -> None:
         """Finish what is queued, then let go."""
+        self._closing.set()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         await self.reader.dispose()
-        self._let_go()
+        self._place.let_go()
 
 
 class _Job:
@@ -180,13 +210,11 @@ def _attempt(connection: Connection, job: _Job, *, alone: bool) -> tuple[Any, Ex
         return None, error
 
 
-def _refuse_half(connection: Connection, failure: Exception | None) -> None:
-    """A full disk makes SQLite roll back the whole transaction at once: then no write of the batch has happened.
-
-    What came after it would stand alone, and COMMIT would succeed without a word.
+def _refuse_half(failure: Exception | None, *, stands: bool) -> None:
+    """A full disk makes SQLite roll back the whole transaction at once, as a broken connection does: then no write of
+    the batch has happened. What came after it would stand alone, and COMMIT would succeed without a word.
     """
-    sqlite: Any = connection.connection.dbapi_connection
-    if not sqlite.in_transaction:
+    if not stands:
         raise failure or StorageFailed("the database gave up a transaction")
 
 
@@ -198,28 +226,12 @@ def _storage_failed(error: Exception) -> Exception:
     while cause is not None:  # a savepoint that is gone hides what made it go
         texts.append(str(cause))
         cause = cause.__context__
-    full = any("disk is full" in text for text in texts)
+    full = any(words in text for text in texts for words in ("disk is full", "No space left"))
     return StorageFailed(
         f"the database refused to write: {'the disk is full' if full else texts[0]}",
         code="storage.full" if full else "storage.failed",
         hint="free disk space; nodes send again by themselves" if full else "look at the coordinator's log",
     )
-
-
-def _configure_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # we say BEGIN ourselves
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON", "mmap_size=0"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _read_only(url: str) -> AsyncEngine:
-    """Readers cannot write, and so cannot checkpoint."""
-    path = url.removeprefix("sqlite:///")
-    return create_async_engine(f"sqlite+aiosqlite:///file:{path}?mode=ro&uri=true", pool_size=4, max_overflow=4)
 
 
 def _alembic(url: str) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from shoal.core.tree import Tree
 from shoal.core.words import counted
 
 if TYPE_CHECKING:
-    from coordinator.driver import Driver
+    from coordinator.driver import Driver, Start
     from coordinator.service import Coordinator, Record
 
 _SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
@@ -27,14 +28,36 @@ _SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
 
 async def job(coordinator: Coordinator, record: Record) -> views.Job:
     """A job as it stands."""
-    driver = record.driver
-    if driver is None:
-        assert record.summary is not None
-        return views.Job.model_validate(record.summary["job"])
-    query = select(versions).where(versions.c.job == driver.name).order_by(versions.c.number)
-    async with coordinator.database.reader.connect() as connection:
-        rows = (await connection.execute(query)).all()
-    return _job(coordinator, record, driver, rows)
+    (found,) = await jobs(coordinator, [record])
+    return found
+
+
+async def jobs(coordinator: Coordinator, records: Sequence[Record]) -> list[views.Job]:
+    """Jobs as they stand. Of those that have ended the last view was kept; one query is for all others."""
+    live = [record.spec.name for record in records if record.driver is not None and record.summary is None]
+    columns = (versions.c.job, versions.c.number, versions.c.closed_at, versions.c.metrics)
+    query = select(*columns).where(versions.c.job.in_(live)).order_by(versions.c.job, versions.c.number)
+    rows: defaultdict[str, list[Any]] = defaultdict(list)
+    if live:
+        async with coordinator.database.reader.connect() as connection:
+            for row in await connection.execute(query):
+                rows[row.job].append(row)
+    return [_shown(coordinator, record, rows[record.spec.name]) for record in records]
+
+
+def _shown(coordinator: Coordinator, record: Record, rows: Sequence[Row[Any]]) -> views.Job:
+    if record.summary is None:
+        assert record.driver is not None
+        return _job(coordinator, record, record.driver, rows)
+    found = views.Job.model_validate({**record.summary["job"], "tags": record.tags, "labels": labelled(record)})
+    totals = coordinator.ledger.totals  # nodes of a job that has ended may ask for it still
+    found.up_bytes, found.down_bytes = totals[record.spec.name, "up"], totals[record.spec.name, "down"]
+    return found
+
+
+def labelled(record: Record) -> dict[str, int]:
+    """The version that each label names."""
+    return {label: kept["version"] for label, kept in record.labels.items()}
 
 
 def failed(row: Row[Any], why: str) -> dict[str, Any]:
@@ -64,6 +87,18 @@ def failed(row: Row[Any], why: str) -> dict[str, Any]:
         spec=spec,
     )
     return {"job": job.model_dump(mode="json"), "nodes": []}
+
+
+def rebuilt(start: Start) -> peer_views.Rebuilt | None:
+    """Where a job goes on from, if another coordinator has led it before."""
+    return peer_views.Rebuilt(node=start.node, version=start.version, term=start.term + 1) if start.term else None
+
+
+def rebuilt_text(start: Start) -> str:
+    """The same in a sentence, and what is lost."""
+    whose = f"what {start.node} had kept" if start.node else "what a node had kept"
+    text = f"rebuilt from {whose} at version {start.version}, term {start.term + 1}"
+    return f"{text}; earlier versions, measurements and byte counts are not known here"
 
 
 def _is_open(driver: Driver) -> bool:
@@ -113,9 +148,12 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
         model=_model(hub),
         metrics=measured[-1].metrics if measured else {},
         best=_best(rows),
+        rebuilt=rebuilt(record.start),
         up_bytes=coordinator.ledger.totals[driver.name, "up"],
         down_bytes=coordinator.ledger.totals[driver.name, "down"],
         spec=spec.model_dump(mode="json"),
+        tags=list(record.tags),
+        labels=labelled(record),
     )
 
 
@@ -290,12 +328,8 @@ def _node_state(coordinator: Coordinator, driver: Driver, node: str) -> Any:
     return "evaluating" if order.kind == "evaluate" else "training"
 
 
-def nodes(coordinator: Coordinator) -> list[views.Node]:
-    """All nodes that were ever enrolled and not revoked."""
-    return [_node(coordinator, name) for name in sorted(coordinator.presence.info)]
-
-
-def _node(coordinator: Coordinator, name: str) -> views.Node:
+def node(coordinator: Coordinator, name: str) -> views.Node:
+    """A node that was enrolled and not revoked."""
     presence = coordinator.presence
     parts = [d for d in coordinator.running() if (m := d.hub.roster.get(name)) is not None and m.here]
     silent = presence.silent_s(name)
@@ -305,8 +339,17 @@ def _node(coordinator: Coordinator, name: str) -> views.Node:
         state = "stale"
     else:
         state = "training" if any(d.hub.roster[name].order is not None for d in parts) else "online"
+    mine = [presence.doing[job, name] for job in coordinator.records if (job, name) in presence.doing]
+    book = coordinator.ledger.of_node
+    up, down = (sum(book.get((job, name, way), 0) for job in ("", *coordinator.records)) for way in ("up", "down"))
+    failed = max((doing for doing in mine if doing.last_error), key=lambda doing: doing.last_error_at, default=None)
     return views.Node.model_validate(
         {
+            "reports": sum(doing.reports for doing in mine),
+            "up_bytes": up,
+            "down_bytes": down,
+            "failures": sum(doing.failures for doing in mine),
+            "last_error": failed.last_error if failed is not None else None,
             "name": name,
             "state": state,
             "jobs": [driver.name for driver in parts],
@@ -357,8 +400,11 @@ class Teller:
         if held is None:
             return
         version, told = held.roster.version, coordinator.peers.told(job)
-        words = {name: told[name].heard if name in told else 0.0 for name in coordinator.papers.peers(job)}
-        fresh = {name for name, heard in words.items() if self._is_new((job, f"peer {name}"), {name: heard})}
+        words = {
+            name: {"heard": told[name].heard if name in told else 0.0, "by": coordinator.relays.carrier(job, name)}
+            for name in coordinator.papers.peers(job)
+        }
+        fresh = {name for name, word in words.items() if self._is_new((job, f"peer {name}"), word)}
         if self._is_new((job, "roster"), {"version": version}) or fresh:
             rows = coordinator.peers.news(job, coordinator.papers.peers(job), fresh)
             news = peer_views.PeersNews(job=job, roster=version, peers=rows, now=coordinator.peers.now(job))

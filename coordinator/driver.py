@@ -17,19 +17,22 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import structlog
 
-from coordinator import journal
+from coordinator import failures, journal
 from coordinator.crash import crashpoint
 from coordinator.database import Database
 from coordinator.journal import Entry, Fed
+from coordinator.reports import counted
 from coordinator.settings import Settings
+from coordinator.stopwatch import Stopwatches
 from coordinator.stream import Broadcast, Item
 from coordinator.uploads import Form, Uploads
+from coordinator.waiting import Waiting
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.hub_state import state_refs
@@ -75,6 +78,9 @@ class Start:
     model: Ref | None = None
     version: int = 0
     term: int = 0
+    """0: it began here; else this coordinator goes on with it, and its own terms are above."""
+    node: str = ""
+    """Who had kept that model."""
 
 
 class Driver:
@@ -85,11 +91,11 @@ class Driver:
         self._plan = spec.plan(start.model, start.version, start.term)
         self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
         self.hub = self._new_hub(None)
-        self.uploads = Uploads(bodies, services.settings)
+        self.uploads, self.watches = Uploads(bodies, services.settings), Stopwatches(self.now)
         self._seq = 0
         self._clock_base, self._clock_zero = 0.0, time.monotonic()
         self._alarm: float | None = None
-        self._queue: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[Waiting | None] = asyncio.Queue()
         self._pins: defaultdict[str, int] = defaultdict(int)
         self._unprojected: list[Fed] = []
         self._durable: set[str] = set()  # bodies that the snapshot on the disk needs
@@ -144,7 +150,7 @@ class Driver:
         self._put(event)
 
     def _put(self, event: Event) -> asyncio.Future[Sequence[Effect]]:
-        waiting = _Waiting(event)
+        waiting = Waiting(event)
         self._queue.put_nowait(waiting)
         return waiting.future
 
@@ -238,7 +244,7 @@ class Driver:
     async def _serve(self) -> None:
         await self._rebuild()
         if not self.restoring:
-            await self._take([_Waiting(Boot())])
+            await self._take([Waiting(Boot(time.time()))])
         self._begun.set()
         while not self.restoring:  # it still is only when the end came meanwhile: that hub must not take anything
             batch, ends = await self._gather()
@@ -252,9 +258,9 @@ class Driver:
             if late is not None:
                 late.fail(StorageFailed("the coordinator is stopping", hint="send again in a moment"))
 
-    async def _gather(self) -> tuple[list[_Waiting], bool]:
+    async def _gather(self) -> tuple[list[Waiting], bool]:
         """All that waits, or a Timer when the alarm is due; and whether this is the end."""
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         delay = None if self._alarm is None else min(max(0.0, self._alarm - self.now()), NAP_S_MAX)
         try:
             async with asyncio.timeout(delay):
@@ -263,7 +269,7 @@ class Driver:
             if self._alarm is not None and self._alarm > self.now():
                 return [], False
             self._alarm = None
-            return [_Waiting(Timer())], False
+            return [Waiting(Timer())], False
         while first is not None:
             batch.append(first)
             if len(batch) == BATCH_MAX or self._queue.empty():
@@ -271,7 +277,7 @@ class Driver:
             first = self._queue.get_nowait()
         return batch, True
 
-    async def _take(self, batch: list[_Waiting]) -> None:
+    async def _take(self, batch: list[Waiting]) -> None:
         """One batch from the queue to the answers."""
         now, at = self.now(), time.time()
         entries = [Entry(self._seq + i, now, at, waiting.event) for i, waiting in enumerate(batch, start=1)]
@@ -295,7 +301,7 @@ class Driver:
         self._carry(fed)
         for waiting, one in zip(batch, fed, strict=True):
             waiting.succeed(one.effects)
-        self._unprojected += fed
+        self._unprojected += [self._timed(one) for one in fed]
         if self._queue.empty() or len(self._unprojected) >= BATCH_MAX or any(one.state is not None for one in fed):
             await self._project()  # else with what waits already: answers come first, and one write does for both
 
@@ -304,7 +310,7 @@ class Driver:
             if isinstance(entry.event, Report) and entry.event.body is not None:
                 self._needed[entry.seq] = entry.event.body.digest
 
-    def _not_kept(self, batch: list[_Waiting], error: StorageFailed) -> None:
+    def _not_kept(self, batch: list[Waiting], error: StorageFailed) -> None:
         """Nothing was journaled, so nothing has happened: say so. A timer makes up for what nobody else tells again."""
         self._trouble(error.message)
         for waiting in batch:
@@ -322,10 +328,19 @@ class Driver:
         return [self._feed_one(self.hub, entry) for entry in entries]
 
     def _feed_one(self, hub: Hub, entry: Entry) -> Fed:
-        ended = hub.phase in ENDED
+        ended, order, report = hub.phase in ENDED, failures.in_hand(hub, entry.event), counted(hub, entry.event)
         effects = hub.on(entry.event, entry.now)
         keep = any(isinstance(e, Save) for e in effects) or (hub.phase in ENDED and not ended)
-        return Fed(entry, effects, hub.state() if keep else None)
+        failure = failures.found(hub, order, entry.event, effects) if order is not None else None
+        report = report if report is not None and report.is_in(effects) else None
+        return Fed(entry, effects, hub.state() if keep else None, failure, report)
+
+    def _timed(self, fed: Fed) -> Fed:
+        """With the phases of the order whose report was counted. A replay has none, and leaves those written before."""
+        if fed.report is None:
+            return fed
+        phases = self.watches.finish(fed.report.node, fed.report.order)
+        return replace(fed, report=replace(fed.report, phases=phases, at_s=self.now()))
 
     def _carry(self, fed: Sequence[Fed]) -> None:
         """The hub rests again: ring the bells, set the alarm."""
@@ -339,6 +354,8 @@ class Driver:
             for effect in one.effects:
                 if isinstance(effect, Send) and not isinstance(effect.body, Ack):  # that is an answer, and no news
                     self._services.bells[effect.to].set()
+                    if isinstance(effect.body, Order):
+                        self.watches.given(effect.to, effect.body.id)
                 elif isinstance(effect, Wake):
                     self._alarm = effect.at
         if self.ended:
@@ -370,7 +387,7 @@ class Driver:
 
     # Repair
 
-    async def _recover(self, batch: list[_Waiting], error: Exception) -> None:
+    async def _recover(self, batch: list[Waiting], error: Exception) -> None:
         """Feeding failed half-way, so the hub's state cannot be trusted: rebuild it from the journal.
 
         The events are in the journal, and count if they can be fed then; so nobody is told yea or nay.
@@ -469,22 +486,3 @@ def _notes(fed: Fed) -> bool:
 
 def _moves(fed: Fed) -> bool:
     return any(isinstance(effect, Note) and effect.kind == "mode" for effect in fed.effects)
-
-
-class _Waiting:
-    """An event on its way, and who waits for what follows."""
-
-    __slots__ = ("event", "future")
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        self.future: asyncio.Future[Sequence[Effect]] = asyncio.get_running_loop().create_future()
-
-    def succeed(self, effects: Sequence[Effect]) -> None:
-        if not self.future.done():
-            self.future.set_result(effects)
-
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-            self.future.exception()  # a timer's failure is nobody's: do not warn

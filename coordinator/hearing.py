@@ -5,20 +5,26 @@ Answers are frames of `shoal.wire`.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fastapi import Request, Response
 
+from coordinator import failures
 from coordinator.access import label
 from coordinator.crash import crashpoint
 from coordinator.driver import Driver
+from coordinator.failures import Failure
+from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import (
     Ack,
     Fail,
+    Idle,
     Join,
     Kind,
     Knock,
@@ -56,12 +62,14 @@ def decoded(data: bytes, job: str, kind: type[Message]) -> wire.Frame:
 
 @dataclass(frozen=True)
 class Hearing:
-    """`node` says something to `job`, known to be its own word. `request`: whose bytes are booked for it."""
+    """`node` says something to `job`, known to be its own word. `request`: whose bytes are booked for it; `since`: when
+    that began, monotonic."""
 
     request: Request
     coordinator: Coordinator
     job: str
     node: str
+    since: float = field(default_factory=time.monotonic)
 
     def _label(self, version: int, kind: str) -> None:
         label(self.request, self.job, version, self.node, kind)
@@ -81,8 +89,9 @@ class Hearing:
         try:
             frame = decoded(data, self.job, Report)
         except InvalidPayload as error:
-            if driver is not None and driver.order_of(self.node) is not None:
-                await self._show(driver, error)
+            order = driver.order_of(self.node) if driver is not None else None
+            if driver is not None and order is not None:
+                await self._show(driver, order, error)
             raise
         assert isinstance(frame.message, Report)
         return await self.reported(frame.message, frame.payload)
@@ -106,7 +115,10 @@ class Hearing:
     async def _count(self, driver: Driver, order: Order, message: Report, payload: bytes) -> Ack:
         """Body, verdict, journal, hub. A refusal leaves everything as it was, except what people read."""
         body, expected = message.body, driver.expected(order.kind)
-        came = False
+        doing = self.coordinator.presence.doing[driver.name, message.node]
+        asked_at, came = doing.asked(order.id), False  # before it counts: the next order may come before the answer
+        driver.watches.begun(message.node, order.id, self.since)
+        driver.watches.came(message.node, order.id)
         try:
             _fits(message, order)
             with driver.pinned(body.digest if body else ""):
@@ -120,18 +132,25 @@ class Hearing:
         except InvalidPayload as error:
             if came and body is not None:
                 driver.discard(body.digest)
-            await self._show(driver, error)
+            await self._show(driver, order, error)
             raise
         if answer.counted:
-            doing = self.coordinator.presence.doing[driver.name, message.node]
-            doing.finish(message.weight if order.kind in LEARNED else None, wire.plain(message.metrics))
+            weight = message.weight if order.kind in LEARNED else None
+            doing.finish(order.id, asked_at, weight, wire.plain(message.metrics))
         return answer
 
-    async def _show(self, driver: Driver, error: InvalidPayload) -> None:
+    async def _show(self, driver: Driver, order: Order, error: InvalidPayload) -> None:
         """Show a refusal to people, unless the same was shown a moment ago."""
         if self.coordinator.presence.doing[driver.name, self.node].fail(error.message):
             with suppress(StorageFailed):  # a note more or less: the refusal itself is what the node must hear
                 await driver.remark("refusal", f"{self.node}: {error.message}", self.node)
+                await self._note_failure(failures.refused(order, error.message))
+
+    async def _note_failure(self, failure: Failure) -> None:
+        """Keep a failure that follows from no event of the journal."""
+        now, coordinator = time.time(), self.coordinator
+        for item in await coordinator.database.write(lambda c: failures.keep(c, self.job, now, failure)):
+            coordinator.broadcast.tell(item)
 
     # In the middle of an order
 
@@ -185,7 +204,7 @@ class Hearing:
             driver.check_gossip()
         self.coordinator.presence.heard(self.node)
         self.coordinator.papers.take_part(self.job, self.node)
-        await driver.tell(Join(self.node, away))
+        await driver.tell(Join(self.node, away, self.coordinator.presence.about(self.node)))
         return await self._stands(driver)
 
     async def poll(self) -> Response:
@@ -196,8 +215,47 @@ class Hearing:
         self.coordinator.presence.heard(self.node)
         await driver.settled()
         if not driver.hub.knows(self.node):
-            await driver.tell(Poll(self.node))
+            await driver.tell(self._sign())
         return await self._stands(driver)
+
+    def _sign(self) -> Poll:
+        """A sign of life of a node that the hub does not know to be there, with what it has said of itself."""
+        return Poll(self.node, self.coordinator.presence.about(self.node))
+
+    async def wait(self, mine: tuple[OrderId, int] | None, wait_s: float) -> Response:
+        """What stands, as soon as it differs from what the node holds; a lease when nothing comes in that time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(wait_s, self.coordinator.settings.poll_s_max)
+        bell, exchange = self.coordinator.bells[self.node], self.request.scope.get(SCOPE_KEY)
+        if exchange is not None:
+            exchange.gone = bell.set  # a carrier that hangs up is not waited for
+        with self.coordinator.presence.listening(self.node):
+            while True:
+                bell.clear()
+                driver = self._driver()
+                if driver is None:
+                    return framed(self.job, Stop(self._over().message))
+                await driver.settled()
+                if not driver.hub.knows(self.node):
+                    await driver.tell(self._sign())
+                    await driver.settled()
+                found, left = self.news(driver, mine), deadline - loop.time()
+                closed = exchange is not None and exchange.closed
+                if found is not None or left <= 0 or closed or not self.coordinator.ready:
+                    return found or framed(self.job, Lease(driver.term))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await bell.wait()
+
+    def news(self, driver: Driver, mine: tuple[OrderId, int] | None) -> Response | None:
+        """What stands, if the node does not know it: `mine` is the order that it holds, and in which form."""
+        standing = driver.hub.standing(self.node)
+        if isinstance(standing, Order) and (mine is None or (standing.id, standing.rev) > mine):
+            return self.order(driver, standing, known=mine is not None and mine[0] == standing.id)
+        if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, self.node, mine[0]):
+            self._label(driver.hub.version, "poll")
+            return framed(driver.name, standing)
+        return None
 
     async def _stands(self, driver: Driver) -> Response:
         await driver.settled()
@@ -208,6 +266,7 @@ class Hearing:
         """An order, with its body if that is small; in short where the node has the order and it was only amended."""
         self._label(order.version, "order")
         self.coordinator.presence.doing[driver.name, order.node].begin(order.id)
+        driver.watches.sent(order.node, order.id)
         payload = b""
         if not known and order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
             payload = driver.along(order.body)  # small, and just written: no thread is worth it
@@ -229,6 +288,21 @@ class Hearing:
             code="job.over",
             hint="keep what was learned, if it is wanted, and stop",
         )
+
+
+def held_order(text: str) -> tuple[OrderId, int]:
+    """The order that a node holds, and in which form, of `BOOT.N` or `BOOT.N.REV`. Raises `InvalidPayload`."""
+    parts = text.split(".")
+    if not (len(parts) in (2, 3) and all(part.isdecimal() for part in parts) and len(text) < 40):
+        raise InvalidPayload(f"held={text[:40]!r} is not BOOT.N.REV", code="request.invalid", hint="see /docs")
+    boot, n, rev = (*map(int, parts), 0)[:3]
+    return (boot, n), rev
+
+
+def _withdrawn(driver: Driver, node: str, order: OrderId) -> bool:
+    """Whether that order is in vain. (One that was answered is not: its acknowledgement is on the way.)"""
+    member = driver.hub.roster.get(node)
+    return member is None or member.answered is None or member.answered.order != order
 
 
 def _fits(message: Report, order: Order) -> None:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
-from sqlalchemy.dialects.sqlite import insert
 
-from coordinator import jump
+from coordinator import failures, jump, reports
 from coordinator.crash import crashpoint
+from coordinator.dialects import insert
+from coordinator.failures import Failure
+from coordinator.reports import Counted, Kept
 from coordinator.stream import Item
 from coordinator.tables import events, feed, snapshots, versions
 from shoal import wire
@@ -56,11 +58,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Fed:
-    """An event that the hub has taken: what followed, and the hub's state if this is a moment to keep it."""
+    """An event that the hub has taken: what followed, the hub's state if it is to be kept now, what failed, and the
+    report that it was, if that counted."""
 
     entry: Entry
     effects: Sequence[Effect]
     state: dict[str, Any] | None
+    failure: Failure | None = None
+    report: Counted | None = None
 
 
 def append(connection: Connection, job: str, entries: Sequence[Entry]) -> None:
@@ -115,8 +120,12 @@ def project(connection: Connection, job: str, fed: Sequence[Fed]) -> list[Item]:
         for part, effect in enumerate(one.effects):
             if not isinstance(effect, Measured) or effect is newest[effect.number]:
                 items += _project_effect(connection, job, one.entry, part, effect)
+        if one.failure is not None:
+            items += failures.keep(connection, job, one.entry.at, one.failure)
         if one.state is not None:
             _snapshot(connection, job, one.entry, one.state)
+    counted = [(one.report, one.entry) for one in fed if one.report is not None]
+    reports.keep(connection, job, [Kept(report, entry.seq, entry.now, entry.at) for report, entry in counted])
     crashpoint("journal.project")
     return items
 

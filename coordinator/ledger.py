@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, Select, select
 
+from coordinator.dialects import insert, whole_sum
 from coordinator.protocol import Exchange
 from coordinator.tables import gossip_bytes, traffic
 from shoal.core.errors import InvalidPayload
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 def crossed_by_direction(job: str) -> Select[Any]:
     """The query for a job's bytes in each direction, each counted once."""
-    size = func.sum(traffic.c.head_bytes + traffic.c.body_bytes)
+    size = whole_sum(traffic.c.head_bytes + traffic.c.body_bytes)
     told_twice = (traffic.c.kind == GOSSIP) & (traffic.c.direction == "down")
     chosen = select(traffic.c.direction, size).where(traffic.c.job == job, ~told_twice)
     return chosen.group_by(traffic.c.direction)
@@ -132,11 +132,11 @@ class Ledger:
 
     def load(self, connection: Connection) -> None:
         """Take up the sums of earlier processes."""
-        size = func.sum(traffic.c.head_bytes + traffic.c.body_bytes)
+        size = whole_sum(traffic.c.head_bytes + traffic.c.body_bytes)
         keys = [traffic.c[name] for name in Key._fields]
         for *key, count in connection.execute(select(*keys, size).group_by(*keys)):
             self._sum(Key(*key), int(count))
-        told = select(traffic.c.job, traffic.c.node, func.sum(traffic.c.body_bytes)).where(traffic.c.kind == GOSSIP)
+        told = select(traffic.c.job, traffic.c.node, whole_sum(traffic.c.body_bytes)).where(traffic.c.kind == GOSSIP)
         for job, node, count in connection.execute(told.group_by(traffic.c.job, traffic.c.node)):
             self._gossip[job, node] = int(count)
         for row in connection.execute(select(gossip_bytes)):

@@ -14,8 +14,9 @@ from sqlalchemy import select
 
 from coordinator.database import Database
 from coordinator.driver import Driver
-from coordinator.papers import Papers, Sealed
+from coordinator.papers import LEAP, Papers, Sealed
 from coordinator.tables import versions
+from shoal.checkpoint import TERMS_MAX
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.message import Ref
@@ -27,11 +28,26 @@ from shoal.wire import payload_pieces
 
 
 @dataclass(frozen=True)
+class Told:
+    """What the nodes' word is taken for: who had kept the model, the highest term, and when the job was begun."""
+
+    node: str = ""
+    term: int = 0
+    created_at: float | None = None
+
+
+@dataclass(frozen=True)
 class Given:
     """What a job goes on from, every signature checked."""
 
     papers: Sealed
     manifest: Manifest
+    told: Told = Told()
+
+    @property
+    def term(self) -> int:
+        """Terms of the coordinator that goes on are above this one: whatever was signed, told or begun since."""
+        return max(self.manifest.term, self.told.term) + LEAP
 
 
 class Manifests:
@@ -76,10 +92,11 @@ def model_sha(slots: Slots) -> str:
     return digest.hexdigest()
 
 
-def checked(spec: JobSpec, start: Ref, slots: Slots, texts: dict[str, bytes], key: Key) -> Given:
+def checked(spec: JobSpec, start: Ref, slots: Slots, texts: dict[str, bytes], told: Told, key: Key) -> Given:
     """What `texts` (charter, roster, manifest) say, if this coordinator's key has signed it of this job and model.
 
-    Raises what papers raise, and `Refused`: `restore.key`, `restore.job`, `restore.model`, `restore.over`.
+    Raises what papers raise, and `Refused`: `restore.key`, `restore.job`, `restore.model`, `restore.over`,
+    `restore.term`.
     """
     charter = open_charter(texts["charter"])
     if charter.coordinator_pub != key.pub:
@@ -93,7 +110,10 @@ def checked(spec: JobSpec, start: Ref, slots: Slots, texts: dict[str, bytes], ke
         raise _refused("model", text, f"upload the body of SHA-256 {manifest.model_sha256}")
     if manifest.version >= spec.plan().versions:
         raise _refused("over", "the job has made its last version", "that version is its result: keep the model")
-    return Given(Sealed(charter, roster, texts["charter"], texts["roster"]), manifest)
+    if told.term > manifest.term + TERMS_MAX:
+        text = f"term {told.term} is too far above the signed one, which is {manifest.term}"
+        raise _refused("term", text, "terms rise by one at a time: leave out who has told it")
+    return Given(Sealed(charter, roster, texts["charter"], texts["roster"]), manifest, told)
 
 
 def _refused(what: str, text: str, hint: str) -> Refused:

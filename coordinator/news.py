@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from coordinator import views
+from coordinator.observe_views import Alert, Failure
 from coordinator.peer_views import PeersNews
 
 
@@ -132,8 +133,47 @@ class PeersEvent(BaseModel):
     data: PeersNews
 
 
+class LogsNews(BaseModel):
+    """Log lines were written, up to this one. They are to be asked for."""
+
+    job: str = Field(description="empty: lines of no job")
+    last: int
+
+
+class LogsEvent(BaseModel):
+    """There are new log lines."""
+
+    event: Literal["logs"] = "logs"
+    data: LogsNews
+
+
+class AlertEvent(BaseModel):
+    """An alert was raised, cleared, or acknowledged."""
+
+    event: Literal["alert"] = "alert"
+    data: Alert
+
+
+class FailureEvent(BaseModel):
+    """An order was not done, or more is known of one that was not."""
+
+    event: Literal["failure"] = "failure"
+    data: Failure
+
+
 Event = (
-    HelloEvent | PingEvent | JobEvent | VersionEvent | MetricsEvent | NoteEvent | NodesEvent | TrafficEvent | PeersEvent
+    HelloEvent
+    | PingEvent
+    | JobEvent
+    | VersionEvent
+    | MetricsEvent
+    | NoteEvent
+    | NodesEvent
+    | TrafficEvent
+    | PeersEvent
+    | FailureEvent
+    | LogsEvent
+    | AlertEvent
 )
 
 

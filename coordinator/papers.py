@@ -21,21 +21,36 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Connection, select
-from sqlalchemy.dialects.sqlite import insert
 
 from coordinator import tables
 from coordinator.crash import crashpoint
 from coordinator.database import Database
+from coordinator.dialects import insert
 from coordinator.driver import Driver
 from coordinator.tables import nodes, revoked_keys
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import Refused, ShoalError
 from shoal.trust.keys import Key, load_or_make, peer_id_of
-from shoal.trust.papers import PEERS_MAX, Charter, Peer, Roster, config_sha, open_charter, schema_sha, seal, unseal
+from shoal.trust.papers import (
+    PEERS_MAX,
+    REVOKED_MAX,
+    Charter,
+    JoinCert,
+    Peer,
+    Roster,
+    config_sha,
+    open_charter,
+    schema_sha,
+    seal,
+    unseal,
+)
 
 log = structlog.get_logger()
 
 KEY_FILE = "coordinator.pem"
+
+CERTIFICATE_S = 30 * 24 * 3600
+"""So long a node may come in among its peers without the coordinator, from when it was given its papers."""
 
 SLACK = 2
 """A node may claim so many times the weight that it reported last."""
@@ -122,10 +137,18 @@ class Papers:
         self._held[job], self._named[job] = sealed, {peer.node: peer for peer in sealed.roster.peers}
         self._versions[job] = sealed.roster.version
 
-    def go_on(self, sealed: Sealed) -> None:
-        """Take up the papers of a job that another coordinator has led. Who shows its key again takes part again."""
+    def go_on(self, sealed: Sealed, known: tuple[str, ...]) -> None:
+        """Take up the papers of a job that another coordinator has led; `known`: whom this one knows by their keys.
+
+        They are in its next roster, though they are silent; whoever else shows a key takes part again.
+        """
         self._hold(sealed)
         self._versions[sealed.charter.job] += LEAP
+        self._revoked |= set(sealed.roster.revoked)
+        self._partners[sealed.charter.job] = set(known)
+        for peer in sealed.roster.peers:
+            if peer.node in known:
+                self._contacts.setdefault(peer.node, Contact(peer.pub, peer.urls, peer.inbound))
 
     # Who takes part
 
@@ -207,6 +230,17 @@ class Papers:
         async with self._sealing:
             return await self._renewed(driver, database)
 
+    async def certificate(self, driver: Driver, node: str) -> bytes:
+        """What lets a node in among peers that have not heard of it; empty if it has shown no key. See `of`."""
+        contact = self._contacts.get(node)
+        if contact is None:
+            return b""
+        key, member = await self.key(), self._member(driver, node, contact)
+        until = int(time.time()) + CERTIFICATE_S
+        held = self._held[driver.name]
+        cert = JoinCert(driver.name, node, member.peer_id, member.pub, member.examples, until)
+        return await asyncio.to_thread(seal, cert, key, held.charter)
+
     async def renew(self, driver: Driver, database: Database) -> None:
         """Sign what has changed, if a job's nodes may carry it on and it can be said what they carry."""
         if driver.spec.gossip.allowed and not driver.restoring and driver.hub.slots and not self._is_right(driver):
@@ -218,7 +252,8 @@ class Papers:
         held = self._held.get(driver.name)
         if held is None or driver.name not in self._vouched:
             return False
-        return held.roster.version == self._versions[driver.name] and held.roster.peers == self._members(driver)
+        newest = held.roster.version == self._versions[driver.name]
+        return newest and (held.roster.peers, held.roster.revoked) == (self._members(driver), self._outlaws(held))
 
     async def _renewed(self, driver: Driver, database: Database) -> Sealed:
         held = self._held.get(driver.name)
@@ -226,9 +261,11 @@ class Papers:
         charter, members = self._charter(driver, key), self._members(driver)
         self._vouched.add(driver.name)
         newest = held is not None and held.roster.version == self._versions[driver.name]
-        if held is not None and newest and (held.charter, held.roster.peers) == (charter, members):
+        outlaws = self._outlaws(held)
+        right = charter, members, outlaws
+        if held is not None and newest and (held.charter, held.roster.peers, held.roster.revoked) == right:
             return held
-        roster = Roster(driver.name, self._versions[driver.name] + 1, members, self._outlaws(held))
+        roster = Roster(driver.name, self._versions[driver.name] + 1, members, outlaws)
         sealed = await asyncio.to_thread(_sealed, charter, roster, key)
         await database.write(lambda c: keep(c, sealed))
         crashpoint("papers.kept")
@@ -256,11 +293,9 @@ class Papers:
         return Peer(node, contact.peer_id, contact.pub, contact.urls, contact.inbound, most)
 
     def _outlaws(self, held: Sealed | None) -> tuple[str, ...]:
-        """Who is out for good: who was, and those of the last roster whose keys were revoked since."""
-        if held is None:
-            return ()
-        listed = {peer.peer_id for peer in held.roster.peers}
-        return tuple(sorted({*held.roster.revoked, *(listed & self._revoked)}))
+        """Who is out for good: whoever's key was revoked, for he may have a certificate, listed or not."""
+        before = held.roster.revoked if held is not None else ()
+        return tuple(sorted({*before, *self._revoked}))[:REVOKED_MAX]
 
 
 def _contact(row: dict[str, Any]) -> Contact:

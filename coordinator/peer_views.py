@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from coordinator import ledger, papers
+from shoal.heads import NAME
 from shoal.trust.keys import PUBLIC
 from shoal.trust.papers import PEERS_MAX, Url
 
@@ -47,6 +48,7 @@ class Papers(BaseModel):
     version: int = Field(description="of the roster; it rises with each new one")
     charter: str
     roster: str
+    certificate: str = Field("", description="lets the node in among peers that hold an older roster; empty: no key")
 
 
 class SignedVersion(BaseModel):
@@ -62,10 +64,36 @@ class GoesOn(BaseModel):
     charter: str = Field(max_length=512 * 1024)
     roster: str
     manifest: str = Field(max_length=1024 * 1024, description="of the version whose model is `start_model`")
+    node: str = Field("", pattern=f"^({NAME.pattern})?$", description="who had kept it")
+    term: int = Field(0, ge=0, le=2**53, description="the highest that any node has told; this coordinator's is above")
+    created_at: AwareDatetime | None = Field(
+        None, description="when the job was begun, as its nodes know it; else they take it for another one"
+    )
 
     def texts(self) -> dict[str, bytes]:
-        """As bytes, by name."""
-        return {name: value.encode() for name, value in self.model_dump().items()}
+        """The papers as bytes, by name."""
+        return {"charter": self.charter.encode(), "roster": self.roster.encode(), "manifest": self.manifest.encode()}
+
+
+class Rebuilt(BaseModel):
+    """Where a job goes on from, at a coordinator that had lost its disk. What was before is not known there."""
+
+    node: str = Field(description="who had kept the model; empty: that was not said")
+    version: int
+    term: int = Field(description="the first of this coordinator's")
+
+
+class Readmission(BaseModel):
+    """A credential that a node has made: `shn_` and 43 letters of its choice."""
+
+    secret_sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the whole credential")
+
+
+class Readmitted(BaseModel):
+    """The answer to a readmission."""
+
+    name: str = Field(description="the node whose credential it is now; empty: the request was for another term")
+    term: int = Field(description="of the coordinator in that job")
 
 
 class Edge(BaseModel):
@@ -76,6 +104,15 @@ class Edge(BaseModel):
     sent: Count = Field(0, description="bytes, heads and bodies")
     received: Count = 0
     rtt_ms: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
+    carried: Count = Field(0, description="bytes that it has passed on to the coordinator for the other, and back")
+
+
+class Budget(BaseModel):
+    """How many bytes a peer may still send and receive among peers."""
+
+    bytes_per_hour: float = Field(gt=0, le=1e18, allow_inf_nan=False)
+    left: float = Field(ge=-1e18, le=1e18, allow_inf_nan=False, description="below 0: more than its share has crossed")
+    wait_s: float = Field(0, ge=0, le=1e18, allow_inf_nan=False, description="until an exchange may begin; 0: now")
 
 
 class Peering(BaseModel):
@@ -89,6 +126,8 @@ class Peering(BaseModel):
     seen: dict[Name, Count] = Field({}, max_length=PEERS_MAX, description="local rounds of each that its model holds")
     peers: dict[Name, Edge] = Field({}, max_length=PEERS_MAX)
     refused: dict[Code, Count] = Field({}, max_length=256, description="what it has refused, by code")
+    quarantine: list[Name] = Field([], max_length=PEERS_MAX, description="with whom it begins nothing any more")
+    budget: Budget | None = Field(None, description="null: it has none")
     sketch: Projection = Field([], description=f"{PROJECTIONS} projections of weight · model; empty: none is known")
     books: Projection = Field([], description="the same of weight · (base + what it has learned since it went away)")
 
@@ -120,6 +159,7 @@ class PeerRow(BaseModel):
     peer_id: str
     inbound: bool
     state: PeerState | None = None
+    relayed_by: str | None = Field(None, description="who carries what it says to the coordinator, its own way broken")
     changes: list[Change] = Field([], description="its last changes of state, oldest first")
     told_s: float | None = Field(None, description="seconds since its last word")
     boot: int | None = None
@@ -130,6 +170,8 @@ class PeerRow(BaseModel):
     coverage: float | None = Field(None, description="of all local rounds, the share that its model holds")
     peers: dict[str, Edge] = Field({}, description="the others, as it sees them")
     refused: dict[str, int] = Field({}, description="messages that it has refused, by code")
+    quarantine: list[str] = Field([], description="with whom it begins nothing, for what they have sent")
+    budget: Budget | None = Field(None, description="bytes that it may still send and receive; null: any number")
 
 
 class PeersPoint(BaseModel):

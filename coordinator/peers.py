@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from coordinator import agreement
@@ -50,8 +50,9 @@ class JobTold:
 class Peers:
     """By job and node."""
 
-    def __init__(self) -> None:
+    def __init__(self, carrier: Callable[[str, str], str | None] = lambda job, node: None) -> None:
         self._jobs: dict[str, JobTold] = {}
+        self._carrier = carrier
 
     def tell(self, job: str, node: str, word: Peering) -> list[str]:
         """Take a node's newest word; returns what people should be told of its refusals."""
@@ -109,7 +110,10 @@ class Peers:
         shares = agreement.coverage(
             {node: one.word for node, one in told.items() if one.word.state in agreement.WITHOUT_SERVER}
         )
-        return [_row(peer, told.get(name), roster, shares.get(name)) for name, peer in sorted(roster.items())]
+        return [
+            _row(peer, told.get(name), roster, shares.get(name), self._carrier(job, name))
+            for name, peer in sorted(roster.items())
+        ]
 
     def news(self, job: str, roster: Mapping[str, Peer], names: Collection[str]) -> list[PeerNews]:
         """The rows of these peers for who has been told all that was told before; they are told now."""
@@ -128,8 +132,10 @@ def _differing(old: Peering, new: Peering) -> set[str]:
     return seen | {name for name, edge in new.peers.items() if old.peers.get(name) != edge}
 
 
-def _row(peer: Peer, told: Told | None, roster: Mapping[str, Peer], share: float | None) -> PeerRow:
-    row = PeerRow(name=peer.node, peer_id=peer.peer_id, inbound=peer.inbound)
+def _row(
+    peer: Peer, told: Told | None, roster: Mapping[str, Peer], share: float | None, carrier: str | None
+) -> PeerRow:
+    row = PeerRow(name=peer.node, peer_id=peer.peer_id, inbound=peer.inbound, relayed_by=carrier)
     if told is None:
         return row
     word = told.word
@@ -146,6 +152,8 @@ def _row(peer: Peer, told: Told | None, roster: Mapping[str, Peer], share: float
             "coverage": share,
             "peers": {name: edge for name, edge in word.peers.items() if name in roster},
             "refused": word.refused,
+            "quarantine": [name for name in word.quarantine if name in roster],
+            "budget": word.budget,
         }
     )
 

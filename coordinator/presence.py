@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.core.message import OrderId
+from shoal.core.message import About, OrderId
 from shoal.core.roster import Leases
+from shoal.core.selection import of_info
 
 REPETITION_S = 10.0
 """The same error of the same node within that time is no news."""
@@ -40,11 +41,16 @@ class Doing:
         if self.order != order:
             self.order, self.progress, self.asked_at = order, 0.0, time.monotonic()
 
-    def finish(self, weight: float | None, metrics: dict[str, Any]) -> None:
-        """Its report was counted."""
-        if self.asked_at is not None:
-            self.seconds = time.monotonic() - self.asked_at
-        self.order, self.progress = None, None
+    def asked(self, order: OrderId) -> float | None:
+        """When the node was sent the order that it works on; None for any other."""
+        return self.asked_at if self.order == order else None
+
+    def finish(self, order: OrderId, asked_at: float | None, weight: float | None, metrics: dict[str, Any]) -> None:
+        """Its report on that order was counted. The next one may have been sent to it meanwhile."""
+        if asked_at is not None:
+            self.seconds = time.monotonic() - asked_at
+        if self.order == order:
+            self.order, self.progress = None, None
         self.reports += 1
         self.metrics = self.metrics | metrics
         if "train/loss" in metrics:
@@ -70,16 +76,33 @@ class Presence:
         self.info: dict[str, dict[str, Any]] = {}
         self.joined_at: dict[str, float] = {}
         self.doing: defaultdict[tuple[str, str], Doing] = defaultdict(Doing)
+        self._about: dict[str, About] = {}
         self._last: dict[str, float] = {}
         self._open: defaultdict[str, int] = defaultdict(int)
         self.changed: set[str] = set()
+        self.lost: set[str] = set()
+        """Nodes that fell silent, until they are heard again."""
 
     def heard(self, node: str) -> None:
         """A sign of life."""
         now = time.monotonic()
         self.leases.heard(node, now)
         self._last[node] = now
+        self.lost.discard(node)
         self.changed.add(node)
+
+    def tell(self, node: str, info: dict[str, Any]) -> None:
+        """A node says this of itself. Raises `Refused` for tags or hours that are none."""
+        self._about[node], self.info[node] = of_info(info), info
+
+    def about(self, node: str) -> About:
+        """What a node has said of itself that bears on whether it is asked."""
+        return self._about.get(node, About())
+
+    def introduce(self, node: str) -> None:
+        """A node that is known, though it has not said anything here yet."""
+        self.info.setdefault(node, {})
+        self.joined_at.setdefault(node, time.time())
 
     def expect(self, node: str) -> None:
         """A member of a job: it has a whole lease from now on if it has none, as after a restart."""
@@ -105,7 +128,9 @@ class Presence:
             if polls:
                 self.leases.heard(node, now)
                 self._last[node] = now
-        return self.leases.expired(now)
+        silent = self.leases.expired(now)
+        self.lost.update(silent)
+        return silent
 
     def silent_s(self, node: str) -> float | None:
         """Seconds since the last sign of life; None when there was none in this process."""
@@ -121,4 +146,6 @@ class Presence:
     def forget(self, node: str) -> None:
         self.leases.forget(node)
         self._last.pop(node, None)
+        self.lost.discard(node)
         self.info.pop(node, None)
+        self._about.pop(node, None)

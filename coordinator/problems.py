@@ -6,14 +6,18 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
 from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed
+
+log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
 _SCHEMA = {"$ref": "#/components/schemas/Problem"}
@@ -49,7 +53,10 @@ _STATUS: dict[str, int] = {
     "job.unknown": 404,
     "node.unknown": 404,
     "model.unknown": 404,
+    "label.unknown": 404,
+    "round.unknown": 404,
     "body.unknown": 404,
+    "alert.unknown": 404,
     "path.unknown": 404,
     "model.gone": 410,
     "papers.none": 404,
@@ -127,6 +134,11 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, ShoalError)
         return of(error, request.url.path)
 
+    async def unreadable(request: Request, error: Exception) -> Response:
+        log.error("the database does not answer", path=request.url.path, error=str(error))
+        hint = "ask again in a moment; else look at the coordinator's log"
+        return problem(503, "the database does not answer", "storage.unreachable", hint, request.url.path)
+
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = {404: "path.unknown", 405: "method.unknown"}.get(error.status_code, f"http.{error.status_code}")
@@ -148,6 +160,7 @@ def install(app: FastAPI) -> None:
     app.openapi = partial(_document, app)  # type: ignore[method-assign]
     app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(ShoalError, shoal_error)
+    app.add_exception_handler(OperationalError, unreadable)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, invalid)
 

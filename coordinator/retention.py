@@ -1,4 +1,5 @@
-"""What is cleared away: updates after their fold, models beyond the newest, and files that nothing names.
+"""What is cleared away: updates after their fold, models that are neither new, nor best, nor promoted, and
+files that nothing names.
 
 A body goes only when the snapshot that makes it superfluous is durable, and when no hub, order or request needs it:
 bodies are named by content, so two rounds may share one.
@@ -18,6 +19,7 @@ from coordinator import describe
 from coordinator.database import Database
 from coordinator.driver import Driver
 from coordinator.journal import trim_feed
+from coordinator.reports import trim_reports
 from coordinator.settings import Settings
 from coordinator.tables import jobs, versions
 from shoal.core.errors import StorageFailed
@@ -45,9 +47,15 @@ class Retention:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database, self._settings = database, settings
         self._due = time.monotonic() + TIDY_S
+        self.clearing = asyncio.Lock()
+        """Held while models go: whoever has it may look whether a file is here, and promise that it stays."""
 
     async def after(self, driver: Driver, closed: Sequence[Version]) -> None:
         """These versions have closed, and their snapshot is durable."""
+        async with self.clearing:
+            await self._clear_after(driver, closed)
+
+    async def _clear_after(self, driver: Driver, closed: Sequence[Version]) -> None:
         name = driver.name
         folded = {digest for version in closed for _, _, _, digest in version.reports}
         models, kept = await self._database.write(lambda c: self._models(c, name))
@@ -60,12 +68,13 @@ class Retention:
             await asyncio.sleep(0)  # requests come first
         if closed[-1].number % 64 == 0:
             await self._database.write(lambda c: trim_feed(c, name, self._settings.feed_kept))
+            await self._database.write(lambda c: trim_reports(c, name, self._settings.reports_kept))
 
     def _models(self, connection: Connection, job: str) -> tuple[set[str], set[str]]:
-        """The digests of all models of a job, and of those that are kept: the newest, and the best."""
+        """The digests of all models of a job, and of those that are kept: the newest, the best, the promoted."""
         columns = (versions.c.number, versions.c.digest, versions.c.metrics)
         rows = connection.execute(select(*columns).where(versions.c.job == job).order_by(versions.c.number)).all()
-        return {row.digest for row in rows}, self._kept(rows)
+        return {row.digest for row in rows}, self._kept(rows) | _promoted(connection, job)
 
     def _kept(self, rows: Sequence[Any]) -> set[str]:
         scored = [(accuracy, row.digest) for row in rows if (accuracy := describe.accuracy_of(row.metrics)) is not None]
@@ -96,6 +105,10 @@ class Retention:
         """Remove what nothing names from one job's folder."""
         if driver.restoring:  # nobody knows yet which reports of the journal it will fold
             return
+        async with self.clearing:
+            await self._clear(driver)
+
+    async def _clear(self, driver: Driver) -> None:
         named = await self._database.write(lambda c: self._named(c, driver.name))
         await asyncio.to_thread(driver.bodies.drop_partials, PARTIAL_AGE_S)
         old = await asyncio.to_thread(_old, driver.bodies, named)
@@ -106,13 +119,21 @@ class Retention:
 
     def _named(self, connection: Connection, job: str) -> set[str]:
         rows = connection.execute(select(versions).where(versions.c.job == job).order_by(versions.c.number)).all()
-        named = self._kept(rows)
+        named = self._kept(rows) | _promoted(connection, job)
         start = connection.execute(select(jobs.c.start).where(jobs.c.name == job)).scalar()
         if start is not None:
             named.add(start["digest"])
         if self._settings.keep_updates:
             named |= {report[3] for row in rows for report in row.reports}
         return named
+
+
+def _promoted(connection: Connection, job: str) -> set[str]:
+    """Digests of the models that labels of a job name."""
+    labels = connection.execute(select(jobs.c.labels).where(jobs.c.name == job)).scalar() or {}
+    numbers = {kept["version"] for kept in labels.values()}
+    rows = connection.execute(select(versions.c.digest).where(versions.c.job == job, versions.c.number.in_(numbers)))
+    return set(rows.scalars())
 
 
 def _old(bodies: FileBodies, named: set[str]) -> set[str]:

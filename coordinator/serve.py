@@ -17,6 +17,7 @@ from coordinator.app import create_app, operator_token
 from coordinator.guard import Guard
 from coordinator.ledger import Ledger
 from coordinator.memory import keep_big_blocks
+from coordinator.places import Fenced
 from coordinator.protocol import MeteredProtocol
 from coordinator.service import Coordinator
 from coordinator.settings import LOOPBACK, Settings
@@ -71,6 +72,8 @@ def run(settings: Settings, listens: Listens = ignored) -> int:
         log.info("coordinator", url=address(settings, sock), data=str(settings.data))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(sockets=[sock]))
+    if server.fenced:
+        raise Fenced
     return 130 if server.interrupted else 0
 
 
@@ -100,7 +103,12 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, coordinator: Coordinator, listens: Listens) -> None:
         super().__init__(config)
         self.coordinator, self._listens = coordinator, listens
-        self.interrupted = False
+        self.interrupted = self.fenced = False
+        coordinator.give_up = self._give_up
+
+    def _give_up(self) -> None:
+        """The database is another coordinator's now: end, as by SIGTERM."""
+        self.fenced = self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Errors of the start are raised from `serve`, in our own words."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import structlog
 from sqlalchemy import Connection, Row, insert, null, select, update
 
-from coordinator import auth, describe, ledger, papers
+from coordinator import auth, describe, journal, ledger, papers, quarters, readmission
 from coordinator.auth import Directory
 from coordinator.crash import crashpoint
 from coordinator.database import Database
@@ -20,6 +23,7 @@ from coordinator.driver import Driver, Services, Start
 from coordinator.evaluator import Evaluator
 from coordinator.journal import merge_metrics
 from coordinator.ledger import Ledger
+from coordinator.logbook import Logbook
 from coordinator.manifests import Given, Manifests
 from coordinator.papers import Contact, Papers
 from coordinator.peers import Peers
@@ -29,15 +33,19 @@ from coordinator.retention import Retention
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
+from coordinator.watch import Around, Watch
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, StorageFailed
 from shoal.core.machine import Event, Lost
-from shoal.core.message import Join, Ref
+from shoal.core.message import Join, Pause, Ref
+from shoal.core.selection import of_info
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec, parse_job
 
 log = structlog.get_logger()
 
 TICK_S = 0.5
+LOGS_S = 1.0
+WATCH_S = 2.0
 
 
 @dataclass
@@ -46,9 +54,12 @@ class Record:
 
     spec: JobSpec
     created_at: float
+    start: Start = field(default_factory=Start)
     driver: Driver | None = None
     ended_at: float | None = None
     summary: dict[str, Any] | None = None
+    tags: tuple[str, ...] = ()
+    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -60,14 +71,17 @@ class Coordinator:
         self.starts = self.bodies_of(".start")  # initial models, before their jobs; no job can be called so
         self.directory = Directory()
         self.broadcast = Broadcast()
+        self.logbook = Logbook(settings)
         self.presence = Presence(settings.lease_s)
         self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
-        self.relays = Relays(self.papers)
-        self.peers, self.manifests = Peers(), Manifests()
+        self.relays, self.readmissions = Relays(self.papers), Relays(self.papers)  # each with windows of its own
+        self.peers, self.manifests = Peers(self.relays.carrier), Manifests()
         self.records: dict[str, Record] = {}
         self._beginning: set[str] = set()
         self.bells: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.ready = False
+        self.give_up: Callable[[], None] = self.drain
+        """Called when another coordinator has taken the database over: whoever serves this one ends it."""
         self.started_at = time.time()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -75,32 +89,45 @@ class Coordinator:
 
     async def start(self) -> None:
         """Open the database, restore every job, begin to tick."""
-        self.database = Database(self.settings.url)
+        self.database = Database(self.settings.url, self.settings.data)
         self.evaluator = Evaluator(self._evaluated)
         self.retention = Retention(self.database, self.settings)
         await self.database.write(lambda c: self.directory.load(c, self._operator_token))
         await self.database.write(self.ledger.load)
         await self.database.write(self.papers.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
-            self.presence.info[row.name], self.presence.joined_at[row.name] = row.info, row.joined_at
+            self.presence.joined_at[row.name] = row.joined_at
+            self.presence.info[row.name] = row.info
+            with suppress(Refused):  # one that said so before tags were looked at
+                self.presence.tell(row.name, row.info)
         for row in await self.database.write(lambda c: c.execute(select(jobs)).all()):
             await self._take_up(row)
         await self.retention.sweep_starts(self.starts)
-        self._tasks = [asyncio.create_task(self._tick(), name="tick"), asyncio.create_task(self._flush(), name="flush")]
+        logging.getLogger().addHandler(self.logbook.own)
+        around = Around(self.database, self.broadcast, self.presence, self.starts, self.running)
+        self.watch = Watch(self.settings, around)
+        await self.database.write(self.watch.load)
+        beside = {"tick": self._tick(), "flush": self._flush(), "logs": self._write_logs(), "watch": self._watch()}
+        if self.watch.webhook is not None:
+            beside["webhook"] = self.watch.webhook.run()
+        self._tasks = [asyncio.create_task(work, name=name) for name, work in beside.items()]
         self.ready = True
         log.info("ready", jobs=len(self.records), data=str(self.settings.data))
 
     async def _take_up(self, row: Row[Any]) -> None:
         """A job of the database: go on with it, or show how it ended, or why this release cannot run it."""
+        start = _start_of(row.start)
         try:
-            record = Record(parse_job(row.spec), row.created_at, None, row.ended_at, row.summary)
+            spec = parse_job(row.spec)
+            over = row.ended_at, row.summary, tuple(row.tags), row.labels
+            record = Record(spec, row.created_at, start, None, *over)
         except InvalidJob as error:
             log.error("this release cannot run the job", job=row.name, why=error.message)
-            summary = row.summary or describe.failed(row, error.message)
-            self.records[row.name] = Record(JobSpec(name=row.name), row.created_at, None, row.ended_at, summary)
+            over = row.ended_at, row.summary or describe.failed(row, error.message), tuple(row.tags), row.labels
+            self.records[row.name] = Record(JobSpec(name=row.name), row.created_at, start, None, *over)
             return
         if row.ended_at is None:
-            await self._drive(record, _start_of(row.start))
+            await self._drive(record, start)
         else:
             self.records[row.name] = record
 
@@ -116,10 +143,17 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.watch.webhook is not None:
+            self.watch.webhook.close()
         for driver in self.drivers():
             await driver.stop()
         self.evaluator.stop()
-        await self.write_counts()
+        logging.getLogger().removeHandler(self.logbook.own)
+        try:
+            await self.write_counts()
+            await self.flush_logs()
+        except StorageFailed as error:
+            log.error("the last byte counts and log lines were not written", error=repr(error))
         await self.database.close()
 
     async def _drive(self, record: Record, start: Start) -> Driver:
@@ -155,6 +189,11 @@ class Coordinator:
         """Jobs that nodes can take part in, oldest first."""
         return [driver for driver in self.drivers() if not driver.ended]
 
+    @property
+    def was_rebuilt(self) -> bool:
+        """Whether it goes on with a job that another coordinator has led: it does not know all that nodes know."""
+        return any(record.start.term for record in self.records.values())
+
     def record(self, name: str) -> Record:
         """A job by name. Raises `Refused` (404) when there is none."""
         record = self.records.get(name)
@@ -174,8 +213,11 @@ class Coordinator:
             )
         return record.driver
 
-    async def create(self, spec: JobSpec, start: Ref | None, given: Given | None = None) -> Record:
-        """Begin a job, or go on with one that another coordinator has led. Raises `Refused` when its name is taken."""
+    async def create(self, spec: JobSpec, start: Ref | None, given: Given | None, hold: bool) -> Record:
+        """Begin a job, or go on with one of another coordinator's; `hold`: it is paused before any node is told of it.
+
+        Raises `Refused` when its name is taken.
+        """
         if spec.name in self.records or spec.name in self._beginning:
             raise Refused(
                 f"a job called {spec.name} exists",
@@ -185,6 +227,8 @@ class Coordinator:
         self._beginning.add(spec.name)
         try:
             record = await self._begin(spec, start, given)
+            if hold:
+                await self.driver(spec.name).tell(Pause("it waits to be started"))
         finally:
             self._beginning.discard(spec.name)
         self.ring()
@@ -197,19 +241,28 @@ class Coordinator:
             await asyncio.to_thread(self.evaluator.check, spec)
         if start is not None:
             await asyncio.to_thread(lambda: self.bodies_of(spec.name).put(self.starts.get(start)))
-        record = Record(spec, time.time())
-        values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
-        begins = (
-            Start(start, given.manifest.version, given.manifest.term + papers.LEAP)
-            if given is not None
-            else Start(start)
-        )
-        values["start"] = _start_row(begins)
-        await self.database.write(partial(_add_job, values=values, given=given))
+        begins = Start(start)
         if given is not None:
-            self.papers.go_on(given.papers)
+            begins = Start(start, given.manifest.version, given.term, given.told.node)
+        record = Record(spec, (given.told.created_at if given is not None else None) or time.time(), begins)
+        values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
+        values["start"] = _start_row(begins)
+        known = await self.database.write(partial(_add_job, values=values, begins=begins, given=given))
+        if given is not None:
+            crashpoint("restore.committed")
+            self.papers.go_on(given.papers, known)
+            for node in known:
+                self.presence.introduce(node)
         await self._drive(record, begins)
         return record
+
+    async def tag(self, name: str, tags: tuple[str, ...]) -> None:
+        """Give a job these tags instead of those that it had."""
+        record = self.record(name)
+        row = update(jobs).where(jobs.c.name == name).values(tags=list(tags))
+        await self.database.write(lambda c: c.execute(row))
+        record.tags = tags
+        self.broadcast.tell(Item("job", name, {}))
 
     def ring(self) -> None:
         """Wake every open poll: there may be something new for it."""
@@ -219,20 +272,33 @@ class Coordinator:
     # Nodes
 
     async def enrol(self, token: str, name: str, info: dict[str, Any], key: str = "") -> str:
-        """A credential for a one-time token; see `auth.enrol`."""
+        """A credential for a one-time token; see `auth.enrol`. Raises `Refused` for tags or hours that are none."""
+        of_info(info)
         credential = await self.database.write(lambda c: auth.enrol(c, token, name, info, key))
         crashpoint("enrol.committed")
         self.directory.forget_node(name)
         self.directory.admit(auth.hashed(credential), auth.Principal("node", name))
-        self.presence.info[name], self.presence.joined_at[name] = info, time.time()
+        self.presence.tell(name, info)
+        self.presence.joined_at[name] = time.time()
         self.presence.heard(name)
         return credential
+
+    async def readmit(self, job: str, node: str, secret_sha256: str) -> None:
+        """A peer of that job has shown its key, and made this credential. Raises what `readmission.readmit` raises."""
+        peer = self.papers.peers(job)[node]
+        await self.database.write(lambda c: readmission.readmit(c, node, peer.pub, secret_sha256))
+        crashpoint("readmission.committed")
+        self.directory.forget_node(node)
+        self.directory.admit(secret_sha256, auth.Principal("node", node))
+        self.presence.heard(node)
+        log.info("back by its own key", node=node, job=job)
 
     async def hello(self, node: str, info: dict[str, Any], contact: Contact | None = None) -> None:
         """A node's process has started: it joins every running job anew. `contact`: how it takes part in gossip.
 
-        Raises `Refused` for a key that it may not show.
+        Raises `Refused` for a key that it may not show, and for tags or hours that are none.
         """
+        about = of_info(info)
         async with self.papers.showing:  # or two nodes could show one key at once
             self.papers.check(node, contact)
             shown = contact.row() if contact is not None else null()
@@ -242,9 +308,9 @@ class Coordinator:
                 raise NotAllowed(f"{node} has been removed by an operator", hint="enrol again with a new token")
             if self.papers.show(node, contact):
                 self.ledger.begin_anew(node)
-        self.presence.info[node] = info
+        self.presence.tell(node, info)
         self.presence.heard(node)
-        await self.tell_all(Join(node))
+        await self.tell_all(Join(node, about=about))
 
     async def tell_all(self, event: Event, only: set[str] | None = None) -> None:
         """Tell the running jobs (or `only` these) of a node's coming or going. None waits for another's disk."""
@@ -273,6 +339,9 @@ class Coordinator:
         teller = describe.Teller(self)
         while True:
             await asyncio.sleep(TICK_S)
+            if self.database.fenced:
+                self.give_up()
+                return
             try:
                 await self._lose_the_silent()
                 await self._after_versions()
@@ -338,6 +407,34 @@ class Coordinator:
         if record is not None and record.driver is not None:
             await record.driver.publish("metrics", {"number": number, "metrics": metrics})
 
+    async def _watch(self) -> None:
+        """See whether somebody must be told of something."""
+        while True:
+            try:
+                await self.watch.look()
+            except Exception as error:
+                log.error("the watch failed", error=repr(error), exc_info=error)
+            await asyncio.sleep(WATCH_S)
+
+    async def _write_logs(self) -> None:
+        """Write log lines down, once a second, and tell those who follow them. What cannot be written is lost."""
+        while True:
+            await asyncio.sleep(LOGS_S)
+            try:
+                await self.flush_logs()
+            except StorageFailed as error:
+                log.error("log lines not written", error=repr(error))
+
+    async def flush_logs(self) -> None:
+        """Write down what waits; on return, all that was taken before is written."""
+        async with self.logbook.writing:
+            rows = self.logbook.gather()
+            if not rows:
+                return
+            flushed = await self.database.write(partial(self.logbook.write, rows=rows))
+            for job in flushed.jobs:
+                self.broadcast.tell(Item("logs", job, {"last": flushed.last}))
+
     async def _flush(self) -> None:
         """Write the byte counts down, now and then."""
         while True:
@@ -351,7 +448,7 @@ class Coordinator:
         """Write the byte counts so far down, so that the database answers with all of them."""
         rows, marks = self.ledger.take(), self.ledger.take_marks()
         try:
-            await self.database.write(partial(ledger.add_rows, rows=rows, marks=marks))
+            await self.database.write(partial(_add_counts, rows=rows, marks=marks))
         except Exception:
             self.ledger.put_back(rows, marks)
             raise
@@ -366,28 +463,38 @@ class Coordinator:
         return row
 
 
+def _add_counts(connection: Connection, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:
+    """What has crossed, by job and by time."""
+    ledger.add_rows(connection, rows, marks)
+    quarters.add(connection, rows, time.time())
+
+
 def _outlaw(connection: Connection, node: str) -> bool:
     """Take a node's credential and its key away, in one transaction; False when there is no such node."""
     papers.outlaw(connection, node)
     return auth.revoke(connection, node)
 
 
-def _add_job(connection: Connection, values: dict[str, Any], given: Given | None) -> None:
-    """A new job; with the papers of its life before, if it had one."""
+def _add_job(connection: Connection, values: dict[str, Any], begins: Start, given: Given | None) -> tuple[str, ...]:
+    """A new job; with the papers of its life before, if it had one: then the nodes that are known by these."""
     connection.execute(insert(jobs).values(values))
-    if given is not None:
-        papers.keep(connection, given.papers, papers.LEAP)
+    if given is None:
+        return ()
+    papers.keep(connection, given.papers, papers.LEAP)
+    note = journal.note("state", describe.rebuilt_text(begins), begins.version, begins.node)
+    journal.tell_aside(connection, values["name"], "note", note)
+    return readmission.vouch(connection, given.papers.roster)
 
 
 def _start_row(start: Start) -> dict[str, Any] | None:
     if start.model is None:
         return None
     row: dict[str, Any] = {"digest": start.model.digest, "nbytes": start.model.nbytes}
-    return row | ({"version": start.version, "term": start.term} if start.term else {})
+    return row | ({"version": start.version, "term": start.term, "node": start.node} if start.term else {})
 
 
 def _start_of(row: dict[str, Any] | None) -> Start:
     """Where a job of the database begins. (An earlier release kept only the model.)"""
     if row is None:
         return Start()
-    return Start(Ref(row["digest"], row["nbytes"]), row.get("version", 0), row.get("term", 0))
+    return Start(Ref(row["digest"], row["nbytes"]), row.get("version", 0), row.get("term", 0), row.get("node", ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -17,7 +17,10 @@ class Settings(BaseModel):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
     data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
-    database_url: str = Field("", description="sqlite:////path of the database; empty: in the data folder")
+    database_url: SecretStr = Field(
+        SecretStr(""),
+        description="sqlite:////path or postgresql://user@host/name of the database; empty: a file in the data folder",
+    )
     operator_token: str = Field(
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
     )
@@ -47,6 +50,16 @@ class Settings(BaseModel):
     feed_kept: int = Field(
         100_000, ge=100, description="newest notes and versions per job that can be replayed to a browser"
     )
+    alert_stalled_s: float = Field(
+        600.0, gt=0, description="time without a new version after which there is an alert; or ten times the usual"
+    )
+    alert_disk_bytes: int = Field(2**30, ge=0, description="free space below which there is an alert")
+    alert_webhook: str = Field("", description="address to which alerts are posted; empty: none")
+    alert_webhook_secret: SecretStr = Field(SecretStr(""), description="secret with which they are signed")
+    logs_bytes_max: int = Field(256 * 2**20, ge=2**20, description="text of all log lines that are kept")
+    logs_age_s: float = Field(7 * 86400.0, gt=0, description="age after which log lines are forgotten")
+    log_lines_per_s: float = Field(50.0, gt=0, description="log lines that a node may show; twenty times that at once")
+    reports_kept: int = Field(200_000, ge=100, description="newest reports per job whose numbers charts are drawn from")
     traffic_flush_s: float = Field(1.0, gt=0, description="how often byte counts are written to the database")
 
     @property
@@ -57,4 +70,4 @@ class Settings(BaseModel):
     @property
     def url(self) -> str:
         """The SQLAlchemy URL of the database."""
-        return self.database_url or f"sqlite:///{(self.data / 'shoal.db').absolute()}"
+        return self.database_url.get_secret_value() or f"sqlite:///{(self.data / 'shoal.db').absolute()}"

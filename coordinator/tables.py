@@ -35,10 +35,14 @@ jobs = Table(
     metadata,
     Column("name", String(63), primary_key=True),
     Column("spec", JSON, nullable=False),
-    Column("start", JSON),  # {"digest", "nbytes"} of a model given with the job; "version", "term" of one restored
+    Column(
+        "start", JSON
+    ),  # {"digest", "nbytes"} of a model given with the job; "version", "term", "node" of one that goes on
     Column("created_at", Float, nullable=False),  # seconds since 1970, UTC, here and everywhere
     Column("ended_at", Float),
     Column("summary", JSON),  # the last view of an ended job
+    Column("tags", JSON, nullable=False, server_default="[]"),
+    Column("labels", JSON, nullable=False, server_default="{}"),  # see coordinator/labels.py
 )
 
 events = Table(
@@ -95,6 +99,36 @@ feed = Table(
     sqlite_autoincrement=True,
 )
 
+reports = Table(
+    "reports",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("job", ForeignKey("jobs.name"), nullable=False),
+    Column("seq", Number, nullable=False),
+    Column("node", String(63), nullable=False),
+    Column("order", String(40), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("version", Number, nullable=False),  # whose model it has measured, and started from
+    Column("round", Number),  # the version that it became a part of; null: it only measured
+    Column("staleness", Number, nullable=False),  # versions that were closed since it was asked
+    Column("weight", Float, nullable=False),
+    Column("norm", Float, nullable=False),
+    Column("metrics", JSON, nullable=False),
+    Column("now", Float, nullable=False),  # the hub's clock
+    Column("at", Float, nullable=False),
+    Column("seconds", Float),  # see coordinator/stopwatch.py; null: not known, as after a crash
+    Column("wait_s", Float),
+    Column("download_s", Float),
+    Column("train_s", Float),
+    Column("upload_s", Float),
+    Column("fold_s", Float),
+    UniqueConstraint("job", "seq"),
+    Index(None, "job", "node", "id"),
+    Index(None, "job", "round"),
+    Index(None, "node", "id"),
+    sqlite_autoincrement=True,
+)
+
 nodes = Table(
     "nodes",
     metadata,
@@ -113,6 +147,59 @@ revoked_keys = Table(
     Column("peer_id", String(20), primary_key=True),
     Column("node", String(63), nullable=False),  # whose key it was
     Column("at", Float, nullable=False),
+)
+
+failures = Table(
+    "failures",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("job", ForeignKey("jobs.name"), nullable=False),
+    Column("node", String(63), nullable=False),
+    Column("order", String(40), nullable=False),  # boot.n: a later word on the same order replaces an earlier one
+    Column("at", Float, nullable=False),
+    Column("version", Number, nullable=False),
+    Column("kind", String(16), nullable=False),  # of the order
+    Column("phase", String(16), nullable=False),
+    Column("error", String, nullable=False),
+    Column("traceback", String, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("outcome_why", String, nullable=False),
+    UniqueConstraint("job", "node", "order"),
+    Index(None, "node", "id"),
+    sqlite_autoincrement=True,
+)
+
+logs = Table(
+    "logs",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("node", String(63), nullable=False),  # "": the coordinator's own
+    Column("job", String(63), nullable=False),  # "": of no job
+    Column("round", Number),
+    Column("level", Integer, nullable=False),  # as in Python's logging
+    Column("text", String, nullable=False),
+    Column("fields", JSON, nullable=False),
+    Column("boot", String(16), nullable=False),  # of the process that has said it
+    Column("number", Number, nullable=False),
+    UniqueConstraint("node", "boot", "number"),
+    Index(None, "job", "id"),
+    Index(None, "node", "id"),
+    sqlite_autoincrement=True,
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("kind", String(16), nullable=False),
+    Column("job", String(63), nullable=False),  # "": of none, as below
+    Column("node", String(63), nullable=False),
+    Column("text", String, nullable=False),
+    Column("raised_at", Float, nullable=False),
+    Column("cleared_at", Float),
+    Column("seen_at", Float),  # when an operator has said that he knows
+    sqlite_autoincrement=True,
 )
 
 papers = Table(
@@ -150,6 +237,14 @@ traffic = Table(
     Column("body_bytes", Number, nullable=False),
 )
 
+traffic_quarters = Table(
+    "traffic_quarters",
+    metadata,
+    Column("at", Number, primary_key=True),  # seconds since 1970: where the quarter of an hour begins
+    Column("direction", String(4), primary_key=True),
+    Column("bytes", Number, nullable=False),
+)
+
 gossip_bytes = Table(
     "gossip_bytes",
     metadata,
@@ -159,4 +254,14 @@ gossip_bytes = Table(
     Column("exchanges", Number, nullable=False),
     Column("sent", Number, nullable=False),
     Column("received", Number, nullable=False),
+)
+
+leases = Table(
+    "leases",  # of a database of PostgreSQL: SQLite's belongs to whoever has locked the file
+    metadata,
+    Column("name", String(63), primary_key=True),  # what is owned
+    Column("epoch", Number, nullable=False),  # one more with each owner
+    Column("holder", String(63), nullable=False),
+    Column("until", Float, nullable=False),  # on the database's clock
+    Column("commits", Number, nullable=False),  # of this epoch
 )

@@ -11,15 +11,16 @@ import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, overload
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from coordinator.peer_views import Contact, GoesOn
+from coordinator.peer_views import Contact, GoesOn, Rebuilt
 
 Metric = float | Literal["NaN", "Infinity", "-Infinity"]
 Metrics = dict[str, Metric]
 Direction = Literal["up", "down"]
 INFO_BYTES_MAX = 8192
 DEPTH_MAX = 32
+DRAFT_CHARS_MAX = 64 * 1024
 Mode = Literal["server", "away", "returning"]
 JobState = Literal["waiting", "running", "paused", "evaluating", "done", "stopped", "failed"]
 
@@ -100,15 +101,19 @@ class Job(BaseModel):
     model: Model | None
     metrics: Metrics = Field(description="the newest known, of the newest version that was measured")
     best: Best | None
+    rebuilt: Rebuilt | None = Field(None, description="null: all of the job's life has been here")
     up_bytes: int = Field(description="from nodes to the coordinator, heads and polls included, and to each other")
     down_bytes: int
     spec: dict[str, Any]
+    tags: list[str] = []
+    labels: dict[str, int] = Field({}, description="promoted versions, by label", examples=[{"production": 12}])
 
 
 class Jobs(BaseModel):
-    """All jobs."""
+    """Jobs, newest first."""
 
     jobs: list[Job]
+    next: str | None = Field(None, description="give this as `after`; null: that was all")
 
 
 class Version(BaseModel):
@@ -192,13 +197,44 @@ class Node(BaseModel):
     jobs: list[str]
     last_seen_s: float | None
     joined_at: str
-    info: dict[str, Any]
+    info: dict[str, Any] = Field(description="what it says of itself")
+    reports: int = Field(description="that counted since the coordinator started, in all jobs")
+    up_bytes: int
+    down_bytes: int
+    failures: int = Field(description="since the coordinator started")
+    last_error: str | None
 
 
 class Nodes(BaseModel):
-    """All nodes."""
+    """Nodes, by name."""
 
     nodes: list[Node]
+    next: str | None = Field(None, description="give this as `after`; null: that was all")
+
+
+class NodePart(BaseModel):
+    """A node in a job that it takes or has taken part in."""
+
+    job: str
+    here: bool = Field(description="whether it takes part now")
+    reports: int = Field(description="that counted, as far as they are kept")
+    reported_at: str | None = Field(description="when the last of them counted")
+    up_bytes: int
+    down_bytes: int
+    failures: int = Field(description="since the coordinator started")
+
+
+class NodeNote(Note):
+    """A note on a node, and in which job it was made."""
+
+    job: str
+
+
+class NodeDetail(Node):
+    """A node, its jobs, and when it came and went."""
+
+    parts: list[NodePart]
+    history: list[NodeNote] = Field(description="newest first")
 
 
 class TrafficRow(BaseModel):
@@ -225,14 +261,54 @@ class Traffic(BaseModel):
     total: dict[Direction, int]
 
 
+class TrafficSince(BaseModel):
+    """Bytes of all jobs since a moment."""
+
+    since: str = Field(description="where the quarter of an hour begins from which they are counted")
+    up_bytes: int
+    down_bytes: int
+
+
 class NewJob(BaseModel):
     """A job file as JSON, and optionally the digest of an initial model that was uploaded before."""
 
     spec: Plain = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
     start_model: str | None = None
+    hold: bool = Field(False, description="begin it paused: nothing is asked of nodes before somebody resumes it")
     goes_on: GoesOn | None = Field(
         None, description="go on from what nodes have kept of a job whose coordinator is lost"
     )
+
+
+class Draft(BaseModel):
+    """A job file that is to be looked at: as TOML, or as JSON."""
+
+    toml: str | None = Field(None, max_length=DRAFT_CHARS_MAX, examples=['name = "digits"'])
+    spec: Plain | None = Field(None, examples=[{"name": "digits", "algorithm": {"name": "fedavg", "lr": "fast"}}])
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Draft:
+        if (self.toml is None) == (self.spec is None):
+            raise ValueError("either toml or spec")
+        return self
+
+
+class Mistake(BaseModel):
+    """One thing that is wrong with a job file."""
+
+    place: list[str | int] = Field(
+        description="keys, and numbers of tables, from the top of the file; empty: the file as a whole",
+        examples=[["algorithm", "lr"]],
+    )
+    text: str = Field(examples=["algorithm fedavg: lr: Input should be a valid number"])
+    hint: str = Field("", examples=["did you mean 'lr'?"])
+
+
+class Checked(BaseModel):
+    """What a job file says, and all that is wrong with it; nothing: the job could begin."""
+
+    spec: dict[str, Any] = Field(description="as it was read; empty where it could not be")
+    mistakes: list[Mistake]
 
 
 class Why(BaseModel):
@@ -240,6 +316,31 @@ class Why(BaseModel):
 
     why: str = ""
     when: Literal["now", "round"] = "now"
+
+
+def _distinct(tags: list[str]) -> list[str]:
+    return sorted({tag.strip() for tag in tags})
+
+
+Tag = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f,]*[^\x00-\x20\x7f,][^\x00-\x1f\x7f,]*$", max_length=40)]
+
+
+class Tags(BaseModel):
+    """All tags of a job, instead of those that it had. None has a comma or a character that controls."""
+
+    tags: Annotated[list[Tag], AfterValidator(_distinct)] = Field(max_length=16, examples=[["baseline", "tumours"]])
+
+
+class Move(BaseModel):
+    """What a switch would do, if it were made now."""
+
+    to: Literal["gossip", "server"]
+    possible: bool
+    why: str = Field(description="what it would do, or why it cannot be made now")
+    hint: str = Field("", description="what can be done about it")
+    version: int = Field(description="the version that nodes would carry on from, or that their work would follow")
+    asked: list[str] = Field(description="nodes that would be asked, and can do it")
+    unable: list[str] = Field(description="nodes that are here, but show no address at which others could reach them")
 
 
 class Switch(BaseModel):

@@ -5,16 +5,15 @@
               hand what comes to the job's pump
     leave     end the poll, let answers through, hand orders back
 
-Training is done by one thread, one order at a time over all jobs; every request has a thread to itself. What ends the
-client by itself: its credential was revoked (`NotAllowed`), the coordinator refuses its polls (`Refused`), the jobs
-that it was named have all ended.
+Training is done, or awaited (`workshop`), by one thread, one order at a time over all jobs; every request has a thread
+to itself. What ends the client by itself: its credential was revoked (`NotAllowed`), the coordinator refuses its polls
+(`Refused`), the jobs that it was named have all ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from edge_client.settings import EdgeSettings
 from edge_client.spool import Spool
 from edge_client.trainer import Trainer
 from edge_client.transport import HttpTransport
+from edge_client.workshop import Workshop, workshop
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, Unreachable
 from shoal.core.learner import Learner
 from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
@@ -53,6 +53,8 @@ FRUITLESS_S_MAX = 2.0
 OVER = {"done", "stopped", "failed"}
 ASSUMED = Welcome("", lease_s=15.0, beat_s=2.0, wait_s_max=25.0)
 """What a coordinator that does not answer would have said."""
+UNKNOWN = "auth.unknown"
+"""The coordinator knows nobody who could have been let in again by his key: its disk may be lost."""
 POLLS_PER_TTL = 3
 """A poll is over three times in the time after which the coordinator's silence would be suspicious."""
 
@@ -86,7 +88,8 @@ class Agent:
     """A node's process. `learner`: an object, or None to load the one that the settings name."""
 
     def __init__(self, settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoint = no_crash) -> None:
-        self.settings, self.learner, self._at = settings, learner, at
+        self.settings, self._at = settings, at
+        self._learner = learner
         self.lane = Lane("shoal-training")
         self.state = State(settings.folder, parse(settings.url), at)
         self.backoff = Backoff(most_s=settings.backoff_s, give_up_s=settings.give_up_s)
@@ -99,6 +102,7 @@ class Agent:
         self._work_s, self._lane_s = 0.0, LANE_S
         self._polling: asyncio.Task[None] | None = None
         self.peering: Peering | None = None
+        self.workshop: Workshop | None = None
         self._unmet: dict[str, dict[str, Any]] = {}  # jobs taken up before the coordinator answered, by their pages
 
     def _open(self) -> NodeLink:
@@ -177,16 +181,20 @@ class Agent:
             link.close()
         if self.peering is not None:
             self.peering.close()
+        if self.workshop is not None:
+            self.workshop.close()
         await self.lane.rest(self._lane_s)
         self.lane.close()
 
     # Entering
 
     async def _enter(self) -> None:
-        self.learner = await self.lane.run(self._load)
-        await self.lane.run(self._limit_threads)
+        self.workshop = workshop(self.settings, self._learner, self.state.folder / "training")
+        await self.lane.run(self.workshop.open)
         self.peering = self._be_a_peer() if self.settings.peer_listen else None
         welcome = await self._be_welcome()
+        if self.peering is not None:
+            self.peering.readmission.has_token = False  # from here on it is waited for
         self.name = welcome.name
         structlog.contextvars.bind_contextvars(node=self.name)
         self._wait_s = min(self.settings.wait_s, welcome.wait_s_max)
@@ -208,46 +216,39 @@ class Agent:
         except ModuleNotFoundError as error:
             text, hint = f"{error.name} is not installed", 'pip install "shoal[peer]", or leave peer_listen empty'
             raise ShoalError(text, code="usage.extra", hint=hint) from None
-        return Peering(self.settings, self.state, self._at)
+        return Peering(self.settings, self.state, (self.link, self.polls), self._open, self._info(), self._at)
 
     async def _be_welcome(self) -> Welcome:
         """Be known to the coordinator; or be known to it from before, and needed by others while it does not answer."""
         known, token = self.state.identity(), self.settings.token.get_secret_value()
         if known is None:
             return await self._hello(await self._enrol(token))
-        pages = await in_thread(self.peering.pages) if self.peering is not None else {}
+        pages: dict[str, dict[str, Any]] = {}
+        if self.peering is not None:
+            pages = await in_thread(self.peering.pages)
         try:
             return await self._hello(known, once=bool(pages))
         except Unreachable as error:
-            if not pages:
-                raise
-            self.log.warning("the coordinator does not answer: going on with what is known", why=error.message)
-            self._unmet = pages
-            return replace(ASSUMED, name=known.name)
-        except NotAllowed:
+            failure: ShoalError = error
+        except NotAllowed as error:
             if not token:
                 raise
             self.log.warning("the old credential is not good any more: enrolling anew with the token")
-        return await self._hello(await self._enrol(token))
+            try:
+                return await self._hello(await self._enrol(token))
+            except NotAllowed:  # a token of old; but a coordinator that is being rebuilt will know the node again
+                if error.code != UNKNOWN:
+                    raise
+                failure = error
+        if not pages:
+            raise failure
+        self.log.warning("the coordinator does not answer: going on with what is known", why=failure.message)
+        self._unmet = pages
+        return replace(ASSUMED, name=known.name)
 
-    def _load(self) -> Learner:
-        """In the training thread, as all that the learner does."""
-        from shoal.learn.loading import directed, load_learner
-
-        settings = self.settings
-        if self.learner is not None:
-            return directed(self.learner, device=settings.device, precision=settings.precision)
-        if not settings.learner:
-            raise InvalidJob("no learner", code="learner.missing", hint="name one: file.py:name or package.module:name")
-        return load_learner(settings.learner, settings.options, device=settings.device, precision=settings.precision)
-
-    def _limit_threads(self) -> None:
-        torch = sys.modules.get("torch")
-        if self.settings.threads and torch is not None:
-            torch.set_num_threads(self.settings.threads)
-
-    def _info(self) -> dict[str, str]:
-        return info(str(getattr(self.learner, "device", self.settings.device)))
+    def _info(self) -> dict[str, Any]:
+        device = (self.workshop.device if self.workshop is not None else "") or self.settings.device
+        return info(device, self.settings.tags, self.settings.hours)
 
     async def _hello(self, known: Identity, *, once: bool = False) -> Welcome:
         self.link.credential = self.polls.credential = known.credential
@@ -293,7 +294,11 @@ class Agent:
         self._keep_pace()
         pages, self._unmet = self._unmet, {}
         for name, page in pages.items():
-            found = await patiently(self._patience, partial(self._transport.job, name))
+            try:
+                found = await patiently(self._patience, partial(self._transport.job, name))
+            except Refused as error:  # a coordinator that is being rebuilt may be given it yet
+                self.log.warning("the coordinator does not know the job", job=name, why=error.message)
+                continue
             if found.get("created_at") != page["created_at"]:
                 await self._route(name, Stop("another job has its name now"))
         await self._look_around()
@@ -346,6 +351,8 @@ class Agent:
 
             found = await patiently(self._patience, once)
             for lease in self._transport.leases:
+                if self._is_peer_in(lease.job):
+                    await self._begin(lease.job)  # without an order yet; but others may need it, or it them
                 if lease.job in self.jobs:
                     self.jobs[lease.job].lease(lease)
             if tries > 1 or found is None:
@@ -356,6 +363,11 @@ class Agent:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2.0 ** min(fruitless, 9), FRUITLESS_S_MAX))
         if self.peering is not None:
             self.peering.porch.close()
+
+    def _is_peer_in(self, name: str) -> bool:
+        """Whether this node should be among the peers of a job, and is not yet."""
+        wanted = not self.settings.jobs or name in self.settings.jobs
+        return self.peering is not None and wanted and name not in self.jobs and name not in self.ended
 
     async def _route(self, name: str, message: Message) -> bool:
         """Give a message to its job's pump; False when it changed nothing."""
@@ -414,29 +426,29 @@ class Agent:
             backoff=self.backoff,
             beat_s=self._beat_s,
             at=self._at,
+            tracebacks=self.settings.send_tracebacks,
         )
         self.ended.discard(name)
         if desk is None or self.peering is None:
             pump = Pump(name, worker, ports)
             self.jobs[name] = _Job(spool, pump, self._group.create_task(self._see_through(name, spool, pump)))
             return
-        assert self.learner is not None
-        peer = await in_thread(partial(self.peering.pump, found, worker, ports, self._transport, self.learner))
+        assert self.workshop is not None
+        peer = await in_thread(partial(self.peering.pump, found, worker, ports, self._transport, self.workshop))
         task = self._group.create_task(self._see_through(name, spool, peer))
         self.jobs[name] = _Job(spool, peer, task, ttl_s=peer.peer.failover.ttl_s, lease=peer.lease)
         self._keep_pace()
 
     def _work(self, name: str, found: Mapping[str, Any], spool: Spool) -> Begin:
         """What does the job's orders."""
-        assert self.learner is not None
+        assert self.workshop is not None
         try:
-            spec = parse_job(found["spec"])
-            algorithm, filters = spec.build_algorithm(), spec.build_filters()
+            begin = self.workshop.job(parse_job(found["spec"]))
         except (InvalidJob, KeyError) as error:
             text = error.message if isinstance(error, InvalidJob) else "its plan is not shown"
             self.log.error("this release cannot run the job", job=name, why=text)
             return _Unable(InvalidJob(f"this node cannot run the job: {text}", hint="install the same release"))
-        return Trainer(name, algorithm, self.learner, spool, self.state.note_error, filters, self._at)
+        return Trainer(name, begin, spool, self.state.note_error, self._at)
 
     async def _see_through(self, name: str, spool: Spool, pump: Pump) -> None:
         """Pump a job to its end."""

@@ -3,6 +3,7 @@
 FOLDER/COORDINATOR/lock               held by the one process that works with this folder
 FOLDER/COORDINATOR/credential.json    for the owner's eyes alone (0600)
 FOLDER/COORDINATOR/enrolling.json     the key of an enrolment whose answer has not come yet
+FOLDER/COORDINATOR/rejoining.json     a credential that this node has made, and that may not be known yet
 FOLDER/COORDINATOR/jobs/JOB/          see `spool`
 FOLDER/COORDINATOR/errors/            tracebacks of the learner's failures, the newest few
 """
@@ -15,6 +16,7 @@ import json
 import os
 import secrets
 import stat
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -88,7 +90,8 @@ class State:
         """Remember who this node is, durably."""
         write_file(self.folder / "credential.json", json.dumps(asdict(identity)).encode(), "credential", self._at)
         with storing(self.folder):
-            (self.folder / "enrolling.json").unlink(missing_ok=True)
+            for name in ("enrolling.json", "rejoining.json"):
+                (self.folder / name).unlink(missing_ok=True)
 
     def enrolment_key(self, token: str) -> str:
         """A random key for an enrolment with this token: the same until it has succeeded, even after a crash."""
@@ -100,6 +103,16 @@ class State:
             known = {"token_sha256": used_for, "key": secrets.token_urlsafe(24)}
             write_file(path, json.dumps(known).encode(), "enrolling", self._at)
         return str(known["key"])
+
+    def rejoining(self) -> str:
+        """A new credential: the same until it has been taken, even after a crash."""
+        path = self.folder / "rejoining.json"
+        with storing(path), suppress(ValueError, KeyError, TypeError):
+            if path.exists():
+                return str(json.loads(path.read_bytes())["credential"])
+        credential = "shn_" + secrets.token_urlsafe(32)
+        write_file(path, json.dumps({"credential": credential}).encode(), "rejoining", self._at)
+        return credential
 
     def spool(self, job: str) -> Spool:
         """What is kept of a job."""

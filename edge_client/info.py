@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
 from shoal import __version__
 
 
-def info(device: str) -> dict[str, str]:
-    """Platform, Python, torch ("" when it is not installed), device and release of shoal."""
+def info(device: str, tags: Sequence[str] = (), hours: Sequence[str] = ()) -> dict[str, Any]:
+    """Platform, Python, torch ("" when it is not installed), device and release of shoal; tags and hours, if any."""
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -20,4 +22,6 @@ def info(device: str) -> dict[str, str]:
         "torch": torch,
         "device": device,
         "shoal": __version__,
+        **({"tags": list(tags)} if tags else {}),
+        **({"hours": list(hours)} if hours else {}),
     }

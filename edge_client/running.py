@@ -20,8 +20,10 @@ import structlog
 
 from edge_client.agent import Agent
 from edge_client.settings import EdgeSettings
+from edge_client.shipping import Shipping
 from shoal.core.learner import Learner
 from shoal.runtime import logs
+from shoal.runtime.node_link import NodeLink
 from shoal.runtime.store import CrashPoint, no_crash
 
 OK, INTERRUPTED = 0, 130
@@ -53,12 +55,20 @@ def _handlers_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _shipping(settings: EdgeSettings, agent: Agent) -> Shipping:
+    def open_link() -> NodeLink:
+        return NodeLink(settings.url, insecure=settings.insecure, ca_file=settings.ca_file)
+
+    return Shipping(settings.send_logs, open_link, lambda: agent.link.credential)
+
+
 class _Process:
     """One run of an agent."""
 
     def __init__(self, settings: EdgeSettings, learner: Learner | None, at: CrashPoint) -> None:
         self._settings = settings
         self._agent = Agent(settings, learner, at=at)
+        self._shipping = _shipping(settings, self._agent) if settings.send_logs != "off" else None
         self._code = OK
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
@@ -70,6 +80,17 @@ class _Process:
         if signals:
             self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
             self._loop.add_signal_handler(signal.SIGTERM, self._terminated)
+        if self._shipping is not None:
+            self._shipping.begin()
+        try:
+            return await self._see_through()
+        finally:
+            if self._shipping is not None:
+                self._shipping.end()
+
+    async def _see_through(self) -> int:
+        """Run the agent to its end, or until that is to be now."""
+        assert self._now is not None
         running = asyncio.create_task(self._agent.run())
         now = asyncio.create_task(self._now.wait())
         await asyncio.wait({running, now}, return_when=asyncio.FIRST_COMPLETED)

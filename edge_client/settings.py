@@ -8,9 +8,12 @@ import socket
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
+from shoal.core.errors import Refused
 from shoal.core.machine import HUB
+from shoal.core.message import About
+from shoal.core.selection import HOURS_MAX, TAGS_MAX, check
 from shoal.heads import NAME
 from shoal.settings import DEFAULT_URL
 
@@ -28,10 +31,21 @@ class EdgeSettings(BaseModel):
     jobs: list[str] = Field(
         default_factory=list, description="take part in these jobs alone, and end with them; empty: in all that run"
     )
+    tags: list[str] = Field(
+        default_factory=list, max_length=TAGS_MAX, description="what jobs may choose this node by, such as phone"
+    )
+    hours: list[str] = Field(
+        default_factory=list,
+        max_length=HOURS_MAX,
+        description='when this node may be asked to train, daily, such as "22:00-06:00" (UTC); empty: at any time',
+    )
     state: Path | None = Field(None, description="folder of the credential, unsent reports and private memory")
     device: str = Field("auto", description="auto: the learner's own choice; or cpu, cuda, cuda:I, mps")
     precision: str = Field("", description="empty: the learner's own choice; or float32, bf16, fp16")
     threads: int = Field(0, ge=0, le=4096, description="threads that torch computes with; 0: as torch likes")
+    train_in: Literal["auto", "thread", "process"] = Field(
+        "auto", description="where the learner works; auto: in a process of its own if others call this node"
+    )
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the usual ones (PEM)")
     wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")
@@ -44,6 +58,16 @@ class EdgeSettings(BaseModel):
     )
     peer_url: str = Field(
         "", pattern=r"^(https?://[^/\s]+(/.*)?)?$", description="address by which they call; empty: from peer_listen"
+    )
+    peer_bytes_per_hour: float = Field(
+        0.0, ge=0, le=1e18, description="bytes that may cross among peers in an hour, each job by itself; 0: any number"
+    )
+    peer_relay_mib_per_min: float = Field(
+        256.0, ge=0, le=1e9, description="MiB a minute passed on for nodes that have lost their own way; 0: none"
+    )
+    send_tracebacks: bool = Field(True, description="tell the coordinator where in whose code an order has failed")
+    send_logs: Literal["off", "debug", "info", "warning", "error"] = Field(
+        "info", description="what of the log is shown at the coordinator, where log_level lets it through; off: nothing"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_form: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else JSON")
@@ -64,6 +88,15 @@ class EdgeSettings(BaseModel):
             if not NAME.fullmatch(job):
                 raise ValueError(f"{job!r} is no name of a job")
         return list(dict.fromkeys(jobs))
+
+    @field_validator("tags", "hours")
+    @classmethod
+    def _are_known(cls, words: list[str], info: ValidationInfo) -> list[str]:
+        try:
+            check(About(**{str(info.field_name): tuple(words)}))
+        except Refused as error:
+            raise ValueError(f"{error.message}: {error.hint}") from None
+        return list(dict.fromkeys(words))
 
     @property
     def node(self) -> str:

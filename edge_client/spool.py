@@ -24,7 +24,7 @@ from shoal import wire
 from shoal.core.errors import InvalidPayload, ShoalError, StorageFailed
 from shoal.core.message import Ref, Report
 from shoal.core.tree import Slots, Tree
-from shoal.runtime.store import CrashPoint, FileBodies, digest_of, make_folder, no_crash, storing, write_file
+from shoal.runtime.store import CrashPoint, FileBodies, FileBody, digest_of, make_folder, no_crash, storing, write_file
 
 
 @dataclass(frozen=True)
@@ -107,24 +107,27 @@ class Spool:
 
     # What the trainer makes
 
-    def put(self, slots: Slots) -> Ref:
+    def put(self, body: Slots | FileBody) -> Ref:
         """Keep the body of a report: in memory if the frame will hold it, else durably in a file."""
-        nbytes = len(wire.payload_layout(wire.layouts_of(slots)).header)
-        nbytes += sum(value.layout.nbytes if isinstance(value, Tree) else 8 for value in slots.values())
-        if nbytes > wire.INLINE_BYTES_MAX:
-            return self.bodies.put(slots)
-        payload = b"".join(bytes(piece) for piece in wire.payload_pieces(slots))
+        if _nbytes(body) > wire.INLINE_BYTES_MAX:
+            return self.bodies.take(body)
+        if isinstance(body, FileBody):
+            with storing(body.path):
+                payload = body.path.read_bytes()
+                body.path.unlink()
+        else:
+            payload = b"".join(bytes(piece) for piece in wire.payload_pieces(body))
         ref = Ref(digest_of([payload]), len(payload))
         self._small[ref.digest] = payload
         return ref
 
-    def remember(self, memory: Slots) -> Ref:
+    def remember(self, memory: Slots | FileBody) -> Ref:
         """Keep private memory as it will be once its report counts, durably."""
-        return self.bodies.put(memory)
+        return self.bodies.take(memory)
 
-    def hold(self, base: Slots) -> None:
+    def hold(self, base: Slots | FileBody) -> None:
         """Keep the model that the hub sends differences to, so that it need not be fetched."""
-        self._base = self.bodies.put(base)
+        self._base = self.bodies.take(base)
 
     # What the pump wants
 
@@ -158,3 +161,11 @@ class Spool:
             shutil.rmtree(self.folder)
         self._small.clear()
         self._memory = None
+
+
+def _nbytes(body: Slots | FileBody) -> int:
+    """How long it is as a payload."""
+    if isinstance(body, FileBody):
+        return body.ref.nbytes
+    nbytes = len(wire.payload_layout(wire.layouts_of(body)).header)
+    return nbytes + sum(value.layout.nbytes if isinstance(value, Tree) else 8 for value in body.values())

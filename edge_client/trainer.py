@@ -1,4 +1,4 @@
-"""Doing an order with the user's learner, in the training thread. Whatever that raises stays in here.
+"""Doing an order with the user's learner, wherever that is (`workshop`). Whatever it raises stays in here.
 
 A failure becomes one line for the coordinator; the whole traceback goes to the log and into the state folder.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +16,18 @@ from typing import Any
 import structlog
 
 from edge_client.spool import Spool
+from edge_client.workshop import Begin, Work
 from shoal import wire
-from shoal.core.algorithm import Algorithm, Local
+from shoal.core.algorithm import Local
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed, ShoalError, StorageFailed
-from shoal.core.filter import Filter
-from shoal.core.learner import Learner
 from shoal.core.machine import Result
 from shoal.core.message import Metrics, Order, Ref, Report, Status
-from shoal.core.piecework import Piecework
 from shoal.core.tree import Slots
 from shoal.heads import check
 from shoal.learn.blame import blamed
 from shoal.runtime.pump import Watch, shown
 from shoal.runtime.store import CrashPoint, no_crash
+from shoal.runtime.training.remote import Given
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,18 @@ class Trainer:
     """One job's work. `note_error(name, text)` keeps a traceback for people."""
 
     job: str
-    algorithm: Algorithm
-    learner: Learner
+    begin: Begin
     spool: Spool
     note_error: Callable[[str, str], Path]
-    filters: Sequence[Filter] = ()
     at: CrashPoint = no_crash
 
     def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> InHand:
         """`shoal.runtime.pump.Begin`."""
         self.at("work.begun")
-        private = self.spool.bodies.get(memory) if memory is not None else {}
-        work = Piecework(self.algorithm, self.learner, slots, base, private, self.filters, watch.tick)
-        return InHand(self, work)
+        bodies = self.spool.bodies
+        private = bodies.get(memory) if memory is not None else {}
+        work = self.begin(Given(order, slots, base, private, memory, bodies, watch.tick))
+        return InHand(self, work, watch)
 
 
 @dataclass
@@ -56,7 +54,8 @@ class InHand:
     """An order in hand."""
 
     trainer: Trainer
-    work: Piecework
+    work: Work
+    watch: Watch
     seconds: float = 0.0
 
     def may_go_on(self, order: Order) -> bool:
@@ -105,11 +104,13 @@ class InHand:
         spool = self.trainer.spool
         if first and self.work.base:
             spool.hold(self.work.base)
-        if not isinstance(made, Local):
+        if made is None or isinstance(made, Status):
             return made
-        self.work.tick(1.0)
-        wire.measure(made.slots)
-        body = spool.put(made.slots) if made.slots else None
+        self.watch.tick(1.0)
+        if isinstance(made, Local):
+            wire.measure(made.slots)
+        update = made.slots if isinstance(made, Local) else made.body
+        body = spool.put(update) if update else None
         after = spool.remember(made.memory) if made.memory is not None else None
         return self._checked(order, Result(float(made.weight), body, numbers(made.metrics), after))
 

@@ -39,9 +39,10 @@ class HttpTransport:
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         polled = self.polls.work(self.wait_s, held, self.jobs)
         self.leases = polled.leases
-        return self._taken(polled.frame) if polled.frame is not None else None
+        return self.taken(polled.frame) if polled.frame is not None else None
 
-    def _taken(self, frame: wire.Frame) -> tuple[str, Message]:
+    def taken(self, frame: wire.Frame) -> tuple[str, Message]:
+        """A frame that has come: its job and message. A body that came along is at hand from now on."""
         if frame.payload:
             self._keep_inline(frame)
         return frame.job, frame.message
@@ -157,13 +158,17 @@ class HttpTransport:
         """A job's papers, if they are newer than those held."""
         return self.link.papers(job, held)
 
+    def manifest(self, job: str, held: int) -> bytes | None:
+        """A job's newest version, signed, if it is newer than the one held."""
+        return self.link.manifest(job, held)
+
     def knock(self, job: str, term: int) -> Lease:
         """Whether the coordinator is there."""
         return self.link.knock(job, term)
 
     def join(self, job: str, away: OrderId | None) -> Message:
         """Say that this node is back, and with what; what the coordinator wants then."""
-        return self._taken(self.link.join(job, away))[1]
+        return self.taken(self.link.join(job, away))[1]
 
     def peering(self, job: str, told: Mapping[str, Any]) -> None:
         """Tell how this node does as a peer."""

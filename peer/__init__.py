@@ -7,9 +7,10 @@ the disk; membership, which keeps nothing, is answered at once, whatever the mod
     folder     the files of a peer: its papers and its key, what it must not forget      one process at a time
     node       the process: put together, started, told to leave
     app        in: limits, receipt deadlines, who says it, answers                       alone with FastAPI and uvicorn
+    listening  the socket that requests come in by
     link       out: a connection for words and one for models, to each peer
     intake     a letter that comes, in pieces: its head checked, its bodies stored
     pump       feeds the machines, carries their effects out
-    trainer    the child process, and what is asked of it; `child` is the other side
+    trainer    what is asked of the training process
     ledger     bytes, by peer and direction
 """

@@ -1,7 +1,9 @@
-"""Requests come in here: the only module of a peer that knows FastAPI and uvicorn.
+"""Requests come in here: with `peer.words` the only module of a peer that knows FastAPI.
 
-    POST /p2p/{job}          a letter of another peer; the answer is a letter, or empty
-    GET  /p2p/{job}/status   how it goes, for people and programs
+    POST /p2p/{job}              a letter of another peer; the answer is a letter, or empty
+    GET  /p2p/{job}/status       how it goes, for people and programs
+    any  /p2p/{job}/hub/{path}   what another says to the coordinator, whose own way there is broken (`peer.carriage`)
+    and those of `peer.words`, for whoever has the operator's key
 
 The order of things for a letter: the socket's deadlines (`Metered`); length and form of the request (`Limits`); who
 says it, by the signed head of the request, before a byte of the body is asked for (whoever sent `Expect: 100-continue`
@@ -14,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -27,12 +30,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from peer.carriage import MODELS_MAX, Carriage, Errand
 from peer.folder import Papers
 from peer.intake import Intake, Standard
 from peer.ledger import STRANGER, Ledger
 from peer.link import Told, wall_s
+from peer.metered import EXCHANGE, Metered
+from peer.words import Kept, take_words
 from shoal import peer_wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.peer_message import PeerMessage
@@ -42,19 +47,12 @@ from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Request as Signed
 from shoal.trust.envelope import Signer, read_request, sha256
 from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.papers import ModeRecord
 from shoal.wire import PROTOCOLS
 
-HEAD_RECEIPT_S = 10
-"""Seconds for a request's head to arrive."""
-BODY_GRACE_S, BODY_BYTES_PER_S_MIN = 20, 500
-"""Seconds after which a body must have come at so many bytes per second, on average."""
-TICK_S = 1.0
 CONNECTIONS_MAX = 1024
 KEEP_ALIVE_S = 75
 GRACE_S = 2
 PIECE_BYTES = 256 * 1024
-EXCHANGE = "shoal.exchange"
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -84,6 +82,11 @@ class Resident(Protocol):
     ledger: Ledger
 
     @property
+    def carriage(self) -> Carriage | None:
+        """With which it passes words on to a coordinator, if there is one."""
+        ...
+
+    @property
     def papers(self) -> Papers: ...
 
     def refuse(self, code: str, why: str, sender: str) -> None:
@@ -106,6 +109,15 @@ class Resident(Protocol):
         """Take an operator's word on how the job runs. Raises `NotAllowed`, `Refused`."""
         ...
 
+    async def enter(self, request: Signed, text: bytes) -> bytes:
+        """A newcomer shows its certificate: the roster that is held, sealed. Raises `NotAllowed`, `Refused`."""
+        ...
+
+    @property
+    def kept(self) -> Kept | None:
+        """What is kept here for a coordinator that loses its disk."""
+        ...
+
 
 @dataclass(frozen=True)
 class Home:
@@ -117,110 +129,8 @@ class Home:
     """Whose bytes are nobody's."""
     refuse: Callable[[str, str, str], None]
     """Code, reason and sender of what was refused, and concerns none of them."""
-
-
-# The socket
-
-
-class Exchange:
-    """The bytes of one request and its answer, who said it, and whose ledger they stand in."""
-
-    def __init__(self) -> None:
-        self.peer, self.received, self.sent = STRANGER, 0, 0
-        self.ledger: Ledger | None = None
-
-
-class Metered(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1, which counts what crosses the socket, and does not wait for ever for what comes slowly."""
-
-    ledger: Ledger
-    """Of those who have not said who they are."""
-
-    @classmethod
-    def bound(cls, ledger: Ledger) -> type[Metered]:
-        """The class that uvicorn is given."""
-        return type("BoundMetered", (cls,), {"ledger": ledger})
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.exchange = Exchange()
-        self._ticks, self._came, self._has_head = 0, 0, False
-        self._watch: asyncio.TimerHandle | None = None
-        super().connection_made(_Counting(transport, self))  # type: ignore[arg-type]
-        self._start_watching()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watching()
-        self._settle()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self.exchange.received += len(data)
-        self._came += len(data)
-        cycle: Any = self.cycle  # None before the first request, whatever uvicorn's annotation says
-        if self._watch is None and (cycle is None or not cycle.more_body):
-            self._start_watching()
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._has_head = False
-        scope: dict[str, Any] = self.scope  # type: ignore[assignment]  # a field of our own
-        scope[EXCHANGE] = self.exchange
-
-    def on_headers_complete(self) -> None:
-        self._has_head, self._ticks, self._came = True, 0, 0
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._stop_watching()
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        self._settle()
-        super().on_response_complete()
-
-    def _settle(self) -> None:
-        done, self.exchange = self.exchange, Exchange()
-        if done.sent or done.received:
-            (done.ledger or self.ledger).book(done.peer, sent=done.sent, received=done.received)
-
-    def _start_watching(self) -> None:
-        self._ticks, self._came, self._has_head = 0, 0, False
-        self._watch = self.loop.call_later(TICK_S, self._tick)
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _tick(self) -> None:
-        """Seconds are ticks of our own loop: a process that is held up must not blame others."""
-        self._watch = self.loop.call_later(TICK_S, self._tick)
-        if self.flow.read_paused:
-            return
-        self._ticks += 1
-        late = self._ticks - BODY_GRACE_S
-        slow = late >= 0 and self._came < BODY_BYTES_PER_S_MIN * self._ticks
-        if slow if self._has_head else self._ticks >= HEAD_RECEIPT_S:
-            self._stop_watching()
-            self.transport.close()
-
-
-class _Counting:
-    """A transport that counts what is written."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: Metered) -> None:
-        self._transport, self._protocol = transport, protocol
-
-    def write(self, data: Any) -> None:
-        self._protocol.exchange.sent += len(data)
-        self._transport.write(data)
-
-    def writelines(self, pieces: Any) -> None:
-        self.write(b"".join(pieces))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    peer_id: str = ""
+    jobs: Callable[[], Sequence[str]] = tuple
 
 
 # The outermost layer
@@ -250,9 +160,10 @@ class Limits:
                 message["headers"] = [*message["headers"], *_HEADERS, *hung_up]
             await send(message)
 
-        resident = self._home.find(scope["path"].removeprefix("/p2p/").partition("/")[0])
+        job, _, rest = scope["path"].removeprefix("/p2p/").partition("/")
+        resident = self._home.find(job)
         try:
-            self._check(resident, dict(scope["headers"]))
+            self._check(resident, dict(scope["headers"]), hub=rest.startswith("hub/"))
         except ShoalError as error:
             refuse = self._home.refuse if resident is None else resident.refuse
             refuse(error.code, error.message, STRANGER)
@@ -260,13 +171,15 @@ class Limits:
             return
         await self._app(scope, receiving, sending)
 
-    def _check(self, resident: Resident | None, headers: dict[bytes, bytes]) -> None:
+    def _check(self, resident: Resident | None, headers: dict[bytes, bytes], *, hub: bool) -> None:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused("compressed bodies are not accepted", code="body.encoding", hint="send it as it is")
         if b"transfer-encoding" in headers:
             hint = "send a Content-Length header"
             raise Refused("the body's length must be announced", code="body.length-required", hint=hint)
         most = resident.standard.letter_bytes_max if resident is not None else peer_wire.HEAD_BYTES_MAX
+        if hub and resident is not None:
+            most += (MODELS_MAX - 1) * resident.standard.body_bytes
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18 or int(length) > most:
             said = length[:20].decode("ascii", "replace")
@@ -275,7 +188,18 @@ class Limits:
             )
 
 
-_CODES = {"body.encoding": 415, "body.length-required": 411, "body.too-large": 413, "path.unknown": 404}
+_CODES = {
+    "body.encoding": 415,
+    "body.length-required": 411,
+    "body.too-large": 413,
+    "path.unknown": 404,
+    "relay.none": 404,
+    "relay.path": 404,
+    "relay.budget": 429,
+    "relay.busy": 429,
+    "relay.unreachable": 502,
+    "relay.no-way": 503,
+}
 
 
 def problem(error: ShoalError) -> Response:
@@ -289,7 +213,9 @@ def problem(error: ShoalError) -> Response:
         "code": error.code,
         "hint": error.hint,
     }
-    return Response(json.dumps(body), status, media_type="application/problem+json")
+    pause_s = getattr(error, "retry_after_s", 0.0)
+    headers = {"Retry-After": str(math.ceil(pause_s))} if pause_s else None
+    return Response(json.dumps(body), status, headers, media_type="application/problem+json")
 
 
 # The routes
@@ -311,40 +237,52 @@ def create_app(home: Home) -> FastAPI:
         resident = home.find(job)
         return no_job(home, job) if resident is None else JSONResponse(resident.status())
 
-    _take_words(app, home)
+    take_words(app, home, partial(no_job, home), problem)
+    _pass_on(app, home)
     return app
 
 
-def _take_words(app: FastAPI, home: Home) -> None:
-    """The routes of whoever has the operator's key, and is no peer."""
+def _pass_on(app: FastAPI, home: Home) -> None:
+    """The way of those who have lost theirs."""
 
-    @app.get("/p2p/{job}/charter")
-    async def charter(job: str) -> Response:
-        """Whose word counts in this job; no secret."""
-        resident = home.find(job)
-        return no_job(home, job) if resident is None else JSONResponse(asdict(resident.papers.charter))
-
-    @app.post("/p2p/{job}/mode", status_code=204)
-    async def mode(job: str, request: Request) -> Response:
-        """An operator's signed word on how the job runs; anybody may bring it."""
+    @app.api_route("/p2p/{job}/hub/{path:path}", methods=["GET", "HEAD", "POST", "PUT"])
+    async def hub(job: str, request: Request) -> Response:
+        """Pass a signed word on to the coordinator, and bring its answer back."""
         resident = home.find(job)
         if resident is None:
             return no_job(home, job)
         try:
-            await resident.decree(await _word(request))
+            return await _passed_on(resident, request)
         except ShoalError as error:
-            resident.refuse(error.code, error.message, STRANGER)
+            resident.refuse(error.code, error.message, request.scope[EXCHANGE].peer)
             return problem(error)
         except ClientDisconnect:
             return problem(Unreachable("the connection broke", code="body.short"))
-        return Response(status_code=204)
 
 
-async def _word(request: Request) -> bytes:
-    """A sealed record: short, whoever sends it."""
-    if int(request.headers.get("content-length", "0")) > ModeRecord.BYTES_MAX:
-        raise Refused(f"a word has at most {ModeRecord.BYTES_MAX} bytes", code="body.too-large", hint="send a record")
-    return await request.body()
+async def _passed_on(resident: Resident, request: Request) -> Response:
+    scope, carriage = request.scope, resident.carriage
+    if carriage is None:
+        hint = "ask another peer of the job"
+        raise Refused("this peer passes nothing on to a coordinator", code="relay.none", hint=hint)
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    path = scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(f"/p2p/{resident.standard.job}/hub")
+    errand = carriage.examine(request.method, path, scope["query_string"].decode("latin-1"), headers)
+    exchange = scope[EXCHANGE]
+    exchange.peer, exchange.ledger = errand.node, carriage.ledger
+    head = await errand.begin(request.stream())
+    if request.method == "HEAD":
+        await errand.end()
+        return Response(b"", head.status, head.headers)
+    return StreamingResponse(_pieces_of(errand), head.status, head.headers)
+
+
+async def _pieces_of(errand: Errand) -> AsyncIterator[bytes]:
+    try:
+        async for piece in errand.pieces():
+            yield piece
+    finally:
+        await errand.end()
 
 
 def no_job(home: Home, job: str) -> Response:
@@ -403,7 +341,8 @@ class Reception:
     def _admit(self, digest: str, letter: Letter) -> None:
         """The letter's head has come: it is the signed one, and used up with this."""
         node = self._node
-        most = next((peer.examples for peer in node.papers.roster.peers if peer.node == self._sender), 0)
+        with node.gate_lock:
+            most = next((peer.examples for peer in node.gate.members() if peer.node == self._sender), 0)
         claimed = max(map(claimed_weight, letter.messages))
         if most and claimed > most:
             raise InvalidPayload(
@@ -436,21 +375,6 @@ class Reception:
 # The server
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """The listening socket. Raises `Unreachable` when the port is in use."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        hint = "stop what uses it, or choose another address with --listen"
-        text = f"cannot listen on {host}:{port}: {error.strerror}"
-        raise Unreachable(text, code="port.in-use", hint=hint) from None
-    return sock
-
-
 class Server(uvicorn.Server):
     """uvicorn within a loop of ours, which has its own signals."""
 
@@ -480,7 +404,8 @@ class Server(uvicorn.Server):
 async def serving(node: Resident, sock: socket.socket) -> AsyncIterator[None]:
     """Answer requests to the peer of one job while the block runs."""
     job = node.papers.spec.name
-    async with serving_all(Home(lambda name: node if name == job else None, node.ledger, node.refuse), sock):
+    only = Home(lambda name: node if name == job else None, node.ledger, node.refuse, node.gate.peer_id, lambda: [job])
+    async with serving_all(only, sock):
         yield
 
 

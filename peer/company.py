@@ -17,25 +17,30 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from peer.carriage import Carriage, Carrier
+from peer.entry import Entry, read_entry
 from peer.folder import Papers, gatekeeper
 from peer.intake import Intake, Standard
-from peer.ledger import Ledger
+from peer.jury import Quarantine
+from peer.ledger import STRANGER, Ledger
 from peer.link import Office, PeerLink, Told, letters, wall_s
+from peer.words import Kept
 from shoal.core.errors import Refused
 from shoal.core.machine import Effect, Note, Tell, Timer
 from shoal.core.membership import Membership
 from shoal.core.pace import Pace
 from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed, Swapped, Taken
 from shoal.runtime.store import CrashPoint, no_crash, write_file
-from shoal.trust.envelope import Signer
-from shoal.trust.papers import ModeRecord, unseal
+from shoal.trust.envelope import Request as Signed
+from shoal.trust.envelope import Signer, sha256
+from shoal.trust.papers import ModeRecord, Peer, unseal
 
 TIMEOUT_SHARE = 0.4
 """Of a period of membership: until others are asked about one that does not answer."""
@@ -51,6 +56,8 @@ class Ears:
     """How the machine does, as JSON values."""
     decreed: Callable[[ModeRecord], Awaitable[bool]]
     """An operator's word on how the job runs, verified; whether the machine has followed it."""
+    kept: Kept | None = None
+    """What is kept for a coordinator that loses its disk."""
 
 
 class Company:
@@ -76,7 +83,11 @@ class Company:
         self._before = self.ledger.totals()
         self.gate, self.gate_lock = gatekeeper(folder / "gate.json", papers), threading.Lock()
         self.signer = Signer(papers.key, papers.charter, boot)
-        self._office = Office(standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
+        urls = papers.me.urls
+        entry = Entry(papers.certificate, urls).text() if papers.certificate else b""
+        self._office = Office(standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s, entry)
+        self._entered: dict[str, Peer] = {}
+        """By name, whom certificates have let in, since this process began."""
         period_s = papers.spec.gossip.period_s
         self.membership = Membership(
             papers.me.node,
@@ -86,34 +97,49 @@ class Company:
         )
         self.links: dict[str, PeerLink] = {}
         self.refused: Counter[str] = Counter()
+        self.quarantine = Quarantine()
         self.exchanges: Counter[str] = Counter()
         self._last_exchange: dict[str, Any] = {}
         self._live: frozenset[str] = frozenset()
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.carriage: Carriage | None = None
         self._connect()
 
     def _connect(self) -> None:
         """Links and membership as the roster has it."""
-        others = {peer.node: peer for peer in self.papers.others}
+        with self.gate_lock:
+            members = {peer.node: peer for peer in self.gate.members()}
+        self._entered = {
+            node: peer for node, peer in self._entered.items() if peer.peer_id == members.get(node, peer).peer_id
+        }
+        others = {**self._entered, **{peer.node: peer for peer in self.papers.others}}
         for node, link in list(self.links.items()):
             if others.get(node) != link.peer:
                 self.links.pop(node).close()
         for node, peer in others.items():
             if peer.urls and node not in self.links:
                 self.links[node] = PeerLink(peer, peer.urls[0], self._office, self._heard)
-        self.membership.admit(frozenset(peer.node for peer in self.papers.roster.peers))
+        self.membership.admit(frozenset({self.papers.me.node, *members}))
 
     def start(self) -> None:
         """Say hello."""
         self._members(self.membership.start(time.monotonic()))
+
+    def carry_with(self, carrier: Carrier, has_way: Callable[[], bool]) -> None:
+        """Pass on what others say to the coordinator, while this node has a way there. Raises `StorageFailed`."""
+        ledger = Ledger(self._folder / "carried.json")
+        self.carriage = Carriage(self.papers, carrier, ledger, has_way)
+        self._carried_before = ledger.totals()
 
     def take_papers(self, papers: Papers) -> None:
         """A newer roster has come. Raises `Refused` for an older one."""
         with self.gate_lock:
             self.gate.take_roster(papers.sealed_roster)
         self.papers = papers
+        if self.carriage is not None:
+            self.carriage.take_roster(papers.sealed_roster)
         self._connect()
         self._look_around()
 
@@ -135,6 +161,8 @@ class Company:
     def keep(self) -> None:
         """Write down what was heard of whom, and the bytes. Raises `StorageFailed`."""
         self.ledger.keep()
+        if self.carriage is not None:
+            self.carriage.ledger.keep()
         with self.gate_lock:
             snapshot = self.gate.snapshot()
         write_file(self._folder / "gate.json", json.dumps(snapshot).encode(), "gate", self._at)
@@ -149,7 +177,7 @@ class Company:
             for message in messages if not self._closed else ():
                 if isinstance(message, MembershipMessage):
                     said += self._members(self.membership.on(message, time.monotonic()), message.node)
-                elif not isinstance(message, Relay | Relayed):  # nobody passes anything on yet
+                elif not isinstance(message, Relay | Relayed):  # words for the coordinator come by `peer.carriage`
                     self._count(message.node, message)
                     rest.append(message)
             if rest:
@@ -160,6 +188,18 @@ class Company:
             return said
         finally:
             intake.release()
+
+    async def enter(self, request: Signed, text: bytes) -> bytes:
+        """A newcomer shows its certificate: it is verified here, with nobody to ask. Raises `NotAllowed`, `Refused`."""
+        entry = read_entry(text)
+        with self.gate_lock:
+            peer = self.gate.enter(entry.certificate, request, sha256(text), wall_s())
+        if peer.node not in self.papers.roster_names:
+            self._entered[peer.node] = replace(peer, urls=entry.urls, inbound=bool(entry.urls))
+            self._connect()
+            self._look_around()
+            self.log.info("a newcomer is in, by its certificate", peer=peer.node, urls=list(entry.urls))
+        return self.papers.sealed_roster
 
     async def decree(self, sealed: bytes) -> None:
         """Take an operator's word, whoever brings it. Raises `NotAllowed`, `Refused`."""
@@ -178,6 +218,11 @@ class Company:
             )
         self.log.info("an operator has sent the job away", term=record.term, why=record.why)
 
+    @property
+    def kept(self) -> Kept | None:
+        """What is kept here for a coordinator that loses its disk."""
+        return self._ears.kept
+
     def _heard(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
         """What a peer has answered may lead to more."""
         self._spawn(self._go_on(messages, intake))
@@ -191,6 +236,9 @@ class Company:
         """Something was refused: count it, and say it."""
         self.refused[code] += 1
         self.log.warning("refused", code=code, why=why, sender=sender)
+        if sender != STRANGER and self.quarantine.note(sender, code):
+            self.log.warning("in quarantine: nothing is begun with it any more", peer=sender, code=code)
+            self._look_around()
 
     # What others are told
 
@@ -232,7 +280,7 @@ class Company:
         return answer
 
     def _look_around(self) -> None:
-        live = self.membership.live() & self.links.keys()
+        live = (self.membership.live() & self.links.keys()) - self.quarantine.nodes
         if live != self._live:
             self._live = live
             self._ears.live(live)
@@ -263,20 +311,33 @@ class Company:
             found[held.node] = {
                 "state": held.state,
                 "exchanges": self.exchanges[held.node],
-                **self._crossed(held.node),
+                **_since(self.ledger, self._before, held.node),
+                **self._passed_on(held.node),
                 **({"rtt_ms": round(1000 * rtt_s, 3)} if rtt_s is not None else {}),
             }
         return found
 
-    def _crossed(self, node: str) -> dict[str, int]:
-        totals = self.ledger.totals()
-        return {way: totals[way].get(node, 0) - self._before[way].get(node, 0) for way in ("sent", "received")}
+    def _passed_on(self, node: str) -> dict[str, int]:
+        """What went through this node for that one, here and there."""
+        if self.carriage is None:
+            return {}
+        return {"carried": sum(_since(self.carriage.ledger, self._carried_before, node).values())}
+
+    def refusals(self) -> dict[str, Any]:
+        """What was refused, by code, and with whom nothing is begun because of it; as JSON values."""
+        return {"refused": dict(self.refused), "quarantine": sorted(self.quarantine.nodes)}
 
     def status(self) -> dict[str, Any]:
         """How it goes, as JSON values."""
         about = {"job": self.standard.job, "node": self.papers.me.node, "boot": self.boot}
-        return {**about, **self._ears.about(), "peers": self.peers(), "refused": dict(self.refused)}
+        return {**about, **self._ears.about(), "peers": self.peers(), **self.refusals()}
 
 
 def _tells(effects: Sequence[Effect]) -> list[tuple[str, PeerMessage]]:
     return [(effect.to, effect.body) for effect in effects if isinstance(effect, Tell)]
+
+
+def _since(ledger: Ledger, before: dict[str, dict[str, int]], node: str) -> dict[str, int]:
+    """Bytes that crossed to and from a node since then."""
+    totals = ledger.totals()
+    return {way: totals[way].get(node, 0) - before[way].get(node, 0) for way in ("sent", "received")}

@@ -6,6 +6,7 @@ state/boot             how often it has started
 state/standing.json    what the peer must not forget; replaced as a whole, before anything is told
 state/bodies/          models, by the SHA-256 of their bytes
 state/made/            what the training process has made, until it is taken over
+state/training/  state/judging/    bodies on their way to training processes, and from them
 state/gate.json        what was taken of each sender's requests
 state/bytes.json       see `ledger`
 """
@@ -50,6 +51,13 @@ class Papers:
     sealed_roster: bytes
     key: Key
     me: Peer
+    certificate: bytes = b""
+    """Shown to peers that do not know this one."""
+
+    @property
+    def roster_names(self) -> frozenset[str]:
+        """Who is in by the roster."""
+        return frozenset(peer.node for peer in self.roster.peers)
 
     @property
     def others(self) -> list[Peer]:
@@ -91,6 +99,14 @@ def check_job(spec: JobSpec) -> None:
             code="job.fit",
             hint="use fedavg: gossip averages by itself",
         )
+    used = spec.shown_through()
+    for one in spec.build_filters():
+        if one not in used:
+            raise InvalidJob(
+                f"peers cannot show their models through the filter {one.name}",
+                code="job.fit",
+                hint="half and quantize with 8 bits can be used, under mixing pairwise and neighbours; leave it out",
+            )
 
 
 def config_sha(path: Path) -> str:

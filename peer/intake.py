@@ -5,7 +5,7 @@
 
 The head is held against the signed digest, and `admit` is asked, before a byte of a body is looked at. A body must be
 as long as the job's model, begin with its canonical header byte for byte, have the announced SHA-256, and be finite and
-not absurdly long. What is refused leaves nothing behind.
+not absurdly long, without the filters that it came through. What is refused leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Self
 
 from peer.folder import Awaited
 from shoal import peer_wire, wire
+from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.filter import Filters, packed_layout, unpack_tree
 from shoal.core.message import Ref
 from shoal.core.peer_message import Part, PeerMessage
 from shoal.core.tree import Layout
@@ -31,14 +33,25 @@ NORM_TIMES_MAX = 100.0
 
 @dataclass
 class Standard:
-    """What every model of a job is held against, and where it is stored. `norm`: of this peer's own model."""
+    """What every model of a job is held against, and where it is stored. `norm`: of this peer's own model.
+
+    `filters`: models come through these. Until a model is known (`expect`), none can come.
+    """
 
     job: str
-    layout: Layout
     bodies: FileBodies
+    filters: Filters = ()
     norm: float = 0.0
     awaited: Awaited = field(default_factory=Awaited)
     """Bodies that have come and that nobody has acted on yet."""
+    layout: Layout = field(default_factory=lambda: wire.payload_layout({}))
+    """Of a body on its way."""
+    _model: Layout | None = None
+
+    def expect(self, model: Layout, norm: float) -> None:
+        """Models look like this from now on."""
+        self._model, self.norm = model, norm
+        self.layout = wire.payload_layout({"model": packed_layout(self.filters, model)})
 
     @property
     def body_bytes(self) -> int:
@@ -49,6 +62,14 @@ class Standard:
     def letter_bytes_max(self) -> int:
         """The longest letter that a request may be: a head, and one model."""
         return 4 + peer_wire.HEAD_BYTES_MAX + self.body_bytes
+
+    def measured(self, ref: Ref) -> float:
+        """The norm of a body that has come. Raises `InvalidPayload` for one that is not finite."""
+        slots = self.bodies.get(ref)
+        norm = wire.measure(slots)
+        if not self.filters or self._model is None:
+            return norm
+        return wire.measure({"model": unpack_tree(self.filters, tree_slot(slots, "model"), self._model)})
 
 
 class Intake:
@@ -163,7 +184,7 @@ class Intake:
         self._next_body()
 
     def _measure(self, ref: Ref) -> None:
-        norm = wire.measure(self._standard.bodies.get(ref))
+        norm = self._standard.measured(ref)
         most = NORM_TIMES_MAX * max(self._standard.norm, 1.0)
         if norm > most:
             raise InvalidPayload(

@@ -5,36 +5,30 @@
 
 To decline is part of the protocol: neither side mixes, and nothing is lost (`Mixer.decline`). It is possible up to the
 moment at which this peer takes its step. Who began an exchange sees the other's model after that one's step, and must
-take its own: a gate protects peers that are asked, and clipping those that ask.
+take its own: a gate protects peers that are asked, and clipping those that ask. That model is measured and counted all
+the same, so that nobody is asked a fourth time who answers with such.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from math import isfinite
-from typing import Protocol
 
 from shoal.core.errors import ShoalError
 from shoal.core.message import Metrics, Ref
-from shoal.core.peer_message import Offer, PeerMessage, Push, Swap
+from shoal.core.peer_message import Offer, PeerMessage, Push, Swap, Swapped
 
 LOSS = "eval/loss"
 LOSS_LEAST, LOSS_MORE = 0.3, 0.5
 """A small loss of one's own counts as so much; and another's may be so much greater in any case."""
+QUARANTINE = "quarantine"
+"""Why everything of such a sender is declined."""
 SAME_MAX = 3
 """So many inputs that are refused for one reason put their sender in quarantine."""
 ACCIDENTS = ("payload.short", "payload.length")
 """Refusals that a broken connection may cause, and nobody's fault."""
-
-
-class Judge(Protocol):
-    """Measures models on this peer's own data."""
-
-    async def evaluate(self, model: Ref) -> Metrics:
-        """Its metrics. Raises `ShoalError`."""
-        ...
 
 
 class Quarantine:
@@ -56,26 +50,31 @@ class Quarantine:
 
 
 class Gate:
-    """The loss gate: more than `times` one's own loss, and a little, is too much. It asks one thing at a time."""
+    """The loss gate: more than `times` one's own loss, and a little, is too much. It asks one thing at a time.
 
-    def __init__(self, judge: Judge, own: Callable[[], Awaitable[Metrics]], times: float) -> None:
-        self._judge, self._own, self._times = judge, own, times
+    `theirs` measures a model that was shown, `own` this peer's, on this peer's data; they raise `ShoalError`.
+    """
+
+    def __init__(
+        self, theirs: Callable[[Ref], Awaitable[Metrics]], own: Callable[[], Awaitable[Metrics]], times: float
+    ) -> None:
+        self._theirs, self._own, self._times = theirs, own, times
         self._turn = asyncio.Lock()
-        self._round = -1
+        self._when: Hashable = None
         self._own_loss: float | None = None
 
-    async def fault(self, message: PeerMessage, round_: int) -> str:
+    async def fault(self, message: PeerMessage, when: Hashable) -> str:
         """Why this message's model must not be mixed; empty where it may. A judge that fails judges nobody.
 
-        `round_`: of this peer; its own model is measured once in each.
+        `when`: this peer's round; its own model is measured once in each.
         """
-        if not isinstance(message, Swap | Push | Offer):
+        if not isinstance(message, Swap | Swapped | Push | Offer):
             return ""
         async with self._turn:
             try:
-                if round_ != self._round:
-                    self._own_loss, self._round = (await self._own()).get(LOSS), round_
-                theirs = (await self._judge.evaluate(message.body)).get(LOSS)
+                if when != self._when:
+                    self._own_loss, self._when = (await self._own()).get(LOSS), when
+                theirs = (await self._theirs(message.body)).get(LOSS)
             except ShoalError:
                 return ""
         if theirs is None or self._own_loss is None or not isfinite(self._own_loss):

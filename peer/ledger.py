@@ -31,12 +31,15 @@ class Ledger:
         self.sent.update(found.get("sent", {}))
         self.received.update(found.get("received", {}))
         self._kept = self.totals()
+        self.crossed = 0
+        """Bytes to and from peers, both ways, since this process began; strangers' are not among them."""
 
     def book(self, peer: str, *, sent: int = 0, received: int = 0) -> None:
         """So many bytes went to that peer, so many came. Any thread may call."""
         with self._lock:
             self.sent[peer] += sent
             self.received[peer] += received
+            self.crossed += sent + received if peer != STRANGER else 0
 
     def totals(self) -> dict[str, dict[str, int]]:
         """`{"sent": {peer: bytes}, "received": {peer: bytes}}`."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from peer.entry import AGAIN_S
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
 from shoal import peer_wire
@@ -34,7 +35,7 @@ from shoal.runtime.threads import in_thread
 from shoal.trust.codes import refusal
 from shoal.trust.envelope import Request, Signer, check_digest, read_answer, sha256
 from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.papers import Peer
+from shoal.trust.papers import Peer, Roster
 
 FLOOR_S = {"words": 5.0, "models": 30.0}
 REMEMBERED = 15
@@ -83,6 +84,8 @@ class Office:
     gate_lock: threading.Lock
     ledger: Ledger
     wall_s: Callable[[], int]
+    entry: bytes = b""
+    """What a newcomer shows to those that do not know it; empty: it has no certificate."""
 
     def recognise(self, answer: Any, request: Request) -> None:
         """Raise unless the one who was asked has given this answer."""
@@ -110,6 +113,7 @@ class PeerLink:
         self._ways = {kind: _Way(url, kind) for kind in FLOOR_S}
         self.failed, self.dropped = 0, 0
         self.last_error = ""
+        self._enter_at = 0.0
         self.log: Any = structlog.get_logger("peer.link").bind(peer=peer.node)
 
     async def tell(self, told: Sequence[Told]) -> None:
@@ -124,6 +128,8 @@ class PeerLink:
                 messages, intake = await in_thread(partial(self._post, way, told))
         except ShoalError as error:
             self._note(error)
+            if error.code == "trust.stranger":
+                await self._enter()
             return
         finally:
             way.waiting -= 1
@@ -137,6 +143,33 @@ class PeerLink:
         if error.message != self.last_error:  # a peer that is not there says so every second
             self.last_error = error.message
             self.log.info("not delivered", code=error.code, why=error.message)
+
+    async def _enter(self) -> None:
+        """Show one's certificate to a peer that holds an older roster; what was to be told is told again anyway."""
+        now = time.monotonic()
+        if not self._office.entry or now < self._enter_at:
+            return
+        self._enter_at = now + AGAIN_S
+        try:
+            await in_thread(self._shown)
+        except ShoalError as error:
+            self.log.warning("not let in", code=error.code, why=error.message, hint=error.hint)
+        else:
+            self.log.info("let in, by the certificate")
+
+    def _shown(self) -> None:
+        """In a thread."""
+        office, way = self._office, self._ways["words"]
+        path = f"/p2p/{office.standard.job}/enter"
+        with office.gate_lock:
+            request = office.signer.request(self.peer.peer_id, "POST", path, "", sha256(office.entry))
+        headers = {**request.headers(), "Content-Length": str(len(office.entry))}
+        try:
+            with way.link.exchange("POST", path, headers=headers, content=office.entry, own=True) as answer:
+                answer.read(Roster.BYTES_MAX)
+        finally:
+            sent, received = way.link.traffic.take()
+            office.ledger.book(self.peer.node, sent=sent, received=received)
 
     def _post(self, way: _Way, told: Sequence[Told]) -> tuple[tuple[PeerMessage, ...], Intake]:
         """In a thread: the request, and what was answered."""

@@ -17,7 +17,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,12 @@ import structlog
 
 from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
-from peer.jury import Gate, Quarantine
+from peer.jury import QUARANTINE, Gate, Quarantine
 from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of, letters, wall_s
 from peer.mailbox import Mailbox
 from peer.pump import Ports, Pump
-from peer.trainer import Task, Trainer
+from peer.trainer import Trainer
 from shoal import peer_wire
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidJob, Refused, ShoalError
@@ -40,15 +40,17 @@ from shoal.core.gossip import Gossip, Holding, Learned
 from shoal.core.machine import Note, Result, Work
 from shoal.core.membership import CALLERS_PERIODS, Membership
 from shoal.core.message import Metrics, Ref
+from shoal.core.meter import Meter
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
 from shoal.core.tree import Tree, norm
 from shoal.core.ways import COLLECT, Ways
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import in_thread
+from shoal.runtime.training.process import Setup
+from shoal.trust.envelope import Request as Signed
 from shoal.trust.envelope import Signer
 from shoal.trust.papers import schema_sha
-from shoal.wire import payload_layout
 
 TICK_S = 0.2
 HOUSEKEEPING_S = 5.0
@@ -71,6 +73,8 @@ class Settings:
     lan: bool = False
     """Whether to announce oneself on the network, and to look for the others there."""
     books: bool = False
+    bytes_per_hour: float = 0.0
+    """This machine's own limit of bytes among peers, beside the job's; 0: none."""
     settle_s: float = 10.0
     """How long open exchanges are waited for when the peer leaves."""
     linger_s: float = 60.0
@@ -104,6 +108,9 @@ class Watch(Protocol):
 class Node:
     """One peer's process, without its listener. Use it as a context manager, then `start`, `run`, `leave`."""
 
+    carriage = None
+    """There is no coordinator to pass anything on to."""
+
     def __init__(self, settings: Settings, watch: Watch, *, at: CrashPoint = no_crash) -> None:
         self.settings, self.watch = settings, watch
         self.papers: Papers = read_papers(settings.folder, settings.roster)
@@ -124,18 +131,7 @@ class Node:
         self.ledger = Ledger(desk.folder / "bytes.json")
         self.gate, self.gate_lock = desk.gatekeeper(papers), threading.Lock()
         self.signer = Signer(papers.key, papers.charter, desk.boot)
-        job = self.settings.folder / "job.toml"
-        task = Task(
-            job.absolute(),
-            self.settings.learner or papers.spec.learner,
-            desk.bodies.folder.absolute(),
-            desk.made.folder.absolute(),
-            options={**papers.spec.options, **self.settings.options},
-            device=self.settings.device,
-            precision=self.settings.precision,
-            threads=self.settings.threads,
-        )
-        self.trainer, self.judge = Trainer(task), Trainer(task)
+        self.trainer, self.judge = self._trainer("training"), self._trainer("judging")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,6 +142,19 @@ class Node:
         for link in getattr(self, "links", {}).values():
             link.close()
         self.desk.__exit__(None, None, None)
+
+    def _trainer(self, folder: str) -> Trainer:
+        """A training process, with a folder of its own below the state."""
+        settings, papers, desk = self.settings, self.papers, self.desk
+        setup = Setup(
+            settings.learner or papers.spec.learner,
+            desk.folder / folder,
+            options={**papers.spec.options, **settings.options},
+            device=settings.device,
+            precision=settings.precision,
+            threads=settings.threads,
+        )
+        return Trainer(setup, papers.spec.model_dump(mode="json"), desk.bodies, desk.made)
 
     # Put together
 
@@ -160,7 +169,9 @@ class Node:
             model, weight = await self._initial()
             slots = algorithm.init(model)
         rng = random.Random(f"{spec.seed}/{self.me}/{desk.boot}")
-        holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng)
+        meter = Meter(spec.gossip.budget(self.settings.bytes_per_hour), lambda: self.ledger.crossed)
+        holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng, meter=meter)
+        holding.filters = spec.shown_through()
         mixer = spec.gossip.build_mixing().mixer()
         self.rounds = spec.gossip.rounds or spec.rounds
         drain = spec.gossip.build_drain(self.rounds, self.settings.linger_s) if self.rounds else None
@@ -169,10 +180,10 @@ class Node:
         else:
             self._company.set()  # the others may have ended meanwhile
             self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state, drain=drain)
-        self.standard = Standard(spec.name, payload_layout({"model": holding.model.layout}), desk.bodies)
-        self.standard.awaited, self.standard.norm = desk.awaited, norm(holding.model)
+        self.standard = Standard(spec.name, desk.bodies, holding.filters, awaited=desk.awaited)
+        self.standard.expect(holding.model.layout, norm(holding.model))
         self._check_schema(holding.model)
-        self.loss_gate = Gate(self.judge, partial(self._measured, self.judge), spec.gossip.loss_gate)
+        self.loss_gate = Gate(self._theirs, partial(self._measured, self.judge), spec.gossip.loss_gate)
         self._connect(rng)
 
     async def _initial(self) -> tuple[Tree, float]:
@@ -319,8 +330,19 @@ class Node:
     async def _measured(self, trainer: Trainer) -> Metrics:
         """What the learner says about the present model; nothing, where it fails."""
         model = self.gossip.me.model
+        try:
+            return await self._evaluated(trainer, lambda: model)
+        except ShoalError as error:
+            self.log.warning("not evaluated", why=error.message, hint=error.hint)
+            return {"eval/examples": 0.0}
 
+    async def _theirs(self, shown: Ref) -> Metrics:
+        """What it says about a model that another has shown. Raises `ShoalError`."""
+        return await self._evaluated(self.judge, partial(self.gossip.me.opened, shown))
+
+    async def _evaluated(self, trainer: Trainer, opened: Callable[[], Tree]) -> Metrics:
         def put() -> Ref:
+            model = opened()
             ref = self.desk.bodies.put({"model": model})
             self.desk.awaited.hold(ref.digest)
             return self.desk.bodies.put({"model": model})  # it may have been swept away in between
@@ -328,9 +350,6 @@ class Node:
         ref = await in_thread(put)
         try:
             return await trainer.evaluate(ref)
-        except ShoalError as error:
-            self.log.warning("not evaluated", why=error.message, hint=error.hint)
-            return {"eval/examples": 0.0}
         finally:
             self.desk.awaited.release([ref.digest])
 
@@ -347,7 +366,7 @@ class Node:
     async def _declined(self, messages: Sequence[PeerMessage]) -> dict[int, str]:
         """Which of these are to be declined, by their places, and why."""
         if messages[0].node in self.quarantine.nodes:
-            return dict.fromkeys(range(len(messages)), "quarantine")
+            return dict.fromkeys(range(len(messages)), QUARANTINE)
         if not self.papers.spec.gossip.loss_gate:
             return {}
         found = {}
@@ -405,6 +424,16 @@ class Node:
             self.pump.shun(sender)
             self.noted(Note("warning", f"{sender} is in quarantine: {code} again and again", 0, sender))
 
+    @property
+    def kept(self) -> None:
+        """There is no coordinator that anything could be kept for."""
+        return
+
+    async def enter(self, request: Signed, text: bytes) -> bytes:
+        """Nobody signs certificates here. Raises `Refused`."""
+        hint = "have its operator sign a newer roster (shoal peer new), and bring that"
+        raise Refused("this job has no coordinator that certifies", code="peer.no-certificates", hint=hint)
+
     async def decree(self, sealed: bytes) -> None:
         """There is nothing to be decreed. Raises `Refused`."""
         hint = "its peers run it by themselves, always"
@@ -432,6 +461,7 @@ class Node:
             "quarantine": sorted(self.quarantine.nodes),
             "mailbox": {"waiting": self.mailbox.waiting(), "dropped": self.mailbox.dropped},
             "bytes": self.ledger.totals(),
+            "budget": gossip.me.meter.shown(gossip.me.exchange_bytes),
             "trainer_starts": self.trainer.starts,
         }
 

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from peer.app import listen, serving
+from peer.app import serving
 from peer.lan import Announced, Lan, own_addresses
+from peer.listening import listen
 from peer.node import Node, Settings, Summary, Watch
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import in_thread

@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.message import Knock, Lease, Metrics, Order, Report, Status
+from shoal.core.message import Fail, Knock, Lease, Metrics, Order, Report, Status
 
 METRICS_MAX = 64
 WEIGHT_MAX = 1e15
 COUNT_MAX = 2**53
+TRACEBACK_MAX = 8000
+"""Characters. A head has 64 KiB."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """Names of nodes and jobs: they stand in addresses, files and logs."""
@@ -39,6 +41,9 @@ def check(found: Any) -> None:
             raise InvalidPayload(f"{number} is out of range", code="head.range")
     if isinstance(found, Report):
         _check_report(found)
+    if isinstance(found, Fail) and len(found.traceback) > TRACEBACK_MAX:
+        text = f"a traceback of {len(found.traceback)} characters; at most {TRACEBACK_MAX}"
+        raise InvalidPayload(text, code="head.traceback")
     if isinstance(found, Status):
         _check_names(found.values)
     if isinstance(found, Order):

@@ -26,9 +26,10 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.hub import Hub
 from shoal.core.learner import Learner
 from shoal.core.machine import Effect, Event, Measured, Note, Rejected, Save, Version, Work
-from shoal.core.message import Bodies, Message, Metrics, Order, Ref, Report
+from shoal.core.message import About, Bodies, Message, Metrics, Order, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
+from shoal.core.selection import check
 from shoal.core.tree import Slots, Tree
 from shoal.plugins import suggestion
 from shoal.record import Traffic
@@ -127,12 +128,14 @@ def simulate(
     progress: Progress | None = None,
     held_out: Learner | None = None,
     slow: Mapping[str, float] | None = None,
+    about: Mapping[str, About] | None = None,
 ) -> Result:
     """Run a job to its end over these learners (a sequence gets the names node-0, node-1, …).
 
     `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `held_out`
     measures every version on data that no node has, as a coordinator does: metrics "held_out/…". `slow` says how many
-    times longer than the others some nodes take. Raises `InvalidJob` when the job can't go on with these learners,
+    times longer than the others some nodes take; `about` what some say of themselves (tags, hours; time begins at
+    midnight). Raises `InvalidJob` when the job can't go on with these learners,
     `LearnerFailed` when they fail too often.
     """
     named = dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}
@@ -162,6 +165,7 @@ def simulate(
         timing=Timing(lease_s=LEASE_S),
         beat_s=BEAT_S,
         seed=rng.getrandbits(32),
+        about=_told(about or {}, named),
     )
     world = World(setup, do, pace, clock=clock, bodies=bodies, watch=record, sweep_steps=SWEEP_STEPS)
     world.start()
@@ -181,6 +185,15 @@ def _factors(slow: Mapping[str, float], named: Mapping[str, Learner]) -> Mapping
         if not 0 < factor < float("inf"):
             raise InvalidJob(f"slow: {node} takes {factor} times as long, but that must be above 0")
     return slow
+
+
+def _told(about: Mapping[str, About], named: Mapping[str, Learner]) -> Mapping[str, About]:
+    """The same, checked."""
+    for node, words in about.items():
+        if node not in named:
+            raise InvalidJob(f"about names {node}, but there is no such learner", hint=suggestion(node, named))
+        check(words)
+    return about
 
 
 def payload_bytes(slots: Slots) -> int:

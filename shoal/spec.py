@@ -13,6 +13,10 @@
     name = "rounds"
     min_nodes = 4
 
+    [selection]
+    name = "power_of_choice"
+    tags = ["phone"]
+
     [[filters]]
     name = "quantize"
     bits = 8
@@ -21,14 +25,17 @@
     allowed = true
     mixing = { name = "pairwise" }
 
-The tables `algorithm`, `schedule`, `filters` and `gossip.mixing` take the fields of the class they name. An unknown key
-is an error with a suggestion, never ignored.
+The tables `algorithm`, `schedule`, `selection`, `filters` and `gossip.mixing` take the fields of the class
+they name. An unknown key is an error with a suggestion, never ignored.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -38,14 +45,32 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.drain import Drain
 from shoal.core.errors import InvalidJob
 from shoal.core.failover import Failover
-from shoal.core.filter import Filter
+from shoal.core.filter import Filter, check_filters, for_models
 from shoal.core.gossip import Mixing
 from shoal.core.hub import Plan
 from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
-from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules, suggestion
+from shoal.core.selection import Selection
+from shoal.core.shards import SHARDS_MAX
+from shoal.mistakes import TEXT_CHARS_MAX, Mistake, Place, of_error, of_validation
+from shoal.plugins import (
+    KINDS,
+    PEER_KINDS,
+    algorithms,
+    field_notes,
+    filters,
+    mixings,
+    schedules,
+    selections,
+    suggestion,
+)
 
 T = TypeVar("T")
+
+FILTERS_MAX = 8
+
+MISTAKES_MAX = 50
+"""Of one job file, that are told at once."""
 
 SILENCE_S, SILENCE_PATIENCES = 60.0, 6
 """So long, and so many times as long as for a silent partner, peers wait at the end for anything new at all."""
@@ -124,10 +149,33 @@ class Gossip(_Table):
         10.0, gt=0, le=3600, description="seconds until a silent partner is not waited for (pairwise)"
     )
 
+    bytes_per_hour: float = Field(
+        0.0,
+        ge=0,
+        le=1e18,
+        allow_inf_nan=False,
+        description="bytes that each peer may send and receive in an hour among peers; 0: any number",
+    )
+
     @field_validator("mixing")
     @classmethod
     def _named(cls, table: dict[str, Any]) -> dict[str, Any]:
         return _named(table)
+
+    def budget(self, own: float = 0.0) -> float:
+        """Bytes per hour that hold for a peer whose machine has a limit of its own; 0: any number.
+
+        Raises `InvalidJob` where the way of mixing cannot keep to one.
+        """
+        limits = [limit for limit in (self.bytes_per_hour, own) if limit]
+        if limits and not self.build_mixing().asks:
+            able = [name for name, kind in mixings().items() if kind.asks]
+            raise InvalidJob(
+                f"mixing {self.mixing['name']} sends models unasked, so it cannot keep to a budget of bytes",
+                code="job.fit",
+                hint=f"choose mixing {', '.join(able)}, or set no bytes_per_hour",
+            )
+        return min(limits, default=0.0)
 
     def failover(self) -> Failover:
         """When a node goes away by itself. Raises `InvalidJob`."""
@@ -160,19 +208,25 @@ class JobSpec(_Table):
     sums: Literal["float64", "fixed"] = Field(
         "float64", description="how updates are added; fixed: the same bits in any order of arrival"
     )
+    shards: int = Field(
+        1, ge=1, le=SHARDS_MAX, description="parts that the coordinator splits the model into, which sum and step apart"
+    )
     patience_s: float = Field(300.0, gt=0, description="seconds to wait for an initial model and final evaluations")
     learner: str = Field("", description="`file.py:name` or `package.module:name`, for simulation and for the demo")
     options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="passed to the learner")
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"}, description="what is computed")
     schedule: dict[str, Any] = Field(default_factory=lambda: {"name": "rounds"}, description="who is asked, and when")
+    selection: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "uniform"}, description="which nodes may be asked, and which of them are"
+    )
     filters: list[dict[str, Any]] = Field(
-        default_factory=list, max_length=8, description="what happens to updates on their way, in this order"
+        default_factory=list, max_length=FILTERS_MAX, description="what happens to updates on their way, in this order"
     )
     limits: Limits = Field(default_factory=Limits)
     held_out: HeldOut | None = None
     gossip: Gossip = Field(default_factory=Gossip)
 
-    @field_validator("algorithm", "schedule")
+    @field_validator("algorithm", "schedule", "selection")
     @classmethod
     def _is_named(cls, table: dict[str, Any]) -> dict[str, Any]:
         return _named(table)
@@ -188,7 +242,18 @@ class JobSpec(_Table):
         filters = tuple(self.build_filters())
         gossip = self.gossip
         return Plan(
-            versions, self.seed, self.sums, start, self.patience_s, filters, gossip.return_s, gossip.gate, first, term
+            versions,
+            self.seed,
+            self.sums,
+            start,
+            self.patience_s,
+            filters,
+            gossip.return_s,
+            gossip.gate,
+            first,
+            term,
+            self.build_selection(),
+            self.shards,
         )
 
     def build_algorithm(self) -> Algorithm:
@@ -199,89 +264,194 @@ class JobSpec(_Table):
         """The schedule, configured. Raises `InvalidJob`."""
         return _build("schedule", self.schedule, schedules())
 
+    def build_selection(self) -> Selection:
+        """Who takes part, configured. Raises `InvalidJob`."""
+        return _build("selection", self.selection, selections())
+
     def build_filters(self) -> list[Filter]:
         """The filters, configured. Raises `InvalidJob`."""
         return [_build("filter", table, filters()) for table in self.filters]
 
+    def shown_through(self) -> tuple[Filter, ...]:
+        """The filters that models go through which peers show each other: those that can be used there."""
+        return for_models(self.build_filters()) if self.gossip.build_mixing().filtered else ()
 
-def _build(what: str, table: dict[str, Any], known: dict[str, type[T]]) -> T:
-    values = dict(table)
-    name = values.pop("name")
+
+def _build(what: str, table: dict[str, Any], known: Mapping[str, type[T]]) -> T:
+    for mistake in _mistakes_of_table(what, (), table, known):
+        raise mistake.error()
+    values = {key: value for key, value in table.items() if key != "name"}
+    return TypeAdapter(known[table["name"]]).validate_python(values)
+
+
+def _mistakes_of_table(
+    what: str, place: Place, table: dict[str, Any], known: Mapping[str, type[Any]]
+) -> Iterator[Mistake]:
+    """What is wrong with a table that names a class and has its fields."""
+    name, code = table["name"], f"job.{what}"
     if name not in known:
-        raise InvalidJob(f"no {what} is called {name!r}", code=f"job.{what}", hint=suggestion(name, known))
-    kind = known[name]
-    allowed = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    for key in values:
-        if key not in allowed:
-            raise InvalidJob(f"{what} {name}: no field {key!r}", code=f"job.{what}", hint=suggestion(key, allowed))
+        text = f"no {what} is called {name!r}"[:TEXT_CHARS_MAX]
+        yield Mistake((*place, "name"), text, suggestion(name, known), code)
+        return
+    allowed = [f.name for f in fields(known[name])]
+    values = {key: value for key, value in table.items() if key != "name"}
+    for key in [key for key in values if key not in allowed]:
+        text = f"{what} {name}: no field {key!r}"[:TEXT_CHARS_MAX]
+        yield Mistake((*place, key), text, suggestion(key, allowed), code)
+    missing = [
+        f.name for f in fields(known[name]) if f.default is f.default_factory is MISSING and f.name not in values
+    ]
+    for key in missing:
+        text, note = f"{what} {name}: {key} is missing, and has no default", field_notes(known[name]).get(key, "")
+        yield Mistake((*place, key), text, f"say {key} = …{f': {note}' if note else ''}", code)
     try:
-        return TypeAdapter(kind).validate_python(values)
+        TypeAdapter(known[name]).validate_python({key: value for key, value in values.items() if key in allowed})
     except ValidationError as error:
-        raise _invalid(error, f"{what} {name}: ") from None
+        for inner, text, _ in of_validation(error, f"{what} {name}: "):
+            if not inner or inner[0] not in missing:
+                yield Mistake((*place, *inner), text)
+    except InvalidJob as error:
+        yield of_error(error, place, allowed)
 
 
-def _invalid(error: ValidationError, prefix: str = "") -> InvalidJob:
-    """The first thing that is wrong, in one line."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    hint = ""
-    if first["type"] == "extra_forbidden":
-        tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut, "gossip": Gossip}
-        table = tables.get(str(first["loc"][0]), JobSpec) if len(first["loc"]) > 1 else JobSpec
-        hint = suggestion(str(first["loc"][-1]), table.model_fields)
-    text = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-    return InvalidJob(f"{prefix}{where}: {text}", hint=hint)
+def _mistakes_of_file(error: ValidationError) -> Iterator[Mistake]:
+    """What is wrong with the file itself, without what its tables name."""
+    tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut, "gossip": Gossip}
+    for place, text, unknown in of_validation(error):
+        table = tables.get(str(place[0]), JobSpec) if len(place) > 1 else JobSpec
+        yield Mistake(place, text, suggestion(str(place[-1]), table.model_fields) if unknown else "")
 
 
 def parse_job(values: dict[str, Any]) -> JobSpec:
     """A checked job of TOML or JSON values, algorithm and schedule included. Raises `InvalidJob`."""
+    for mistake in _all_mistakes(values):
+        raise mistake.error()
+    return JobSpec.model_validate(values)
+
+
+def check_job(values: dict[str, Any]) -> list[Mistake]:
+    """All that is wrong with a job, and where; at most `MISTAKES_MAX`. Empty: `parse_job` takes it."""
+    return list(islice(_all_mistakes(values), MISTAKES_MAX))
+
+
+def _all_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
+    """File first, then what its tables name; whether they fit is asked when nothing else is wrong."""
+    right = True
+    for mistake in chain(_file_mistakes(values), _table_mistakes(values)):
+        right = False
+        yield mistake
+    if right:
+        yield from _misfits(JobSpec.model_validate(values))
+
+
+def _file_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
     try:
-        spec = JobSpec.model_validate(values)
+        JobSpec.model_validate(values)
     except ValidationError as error:
-        raise _invalid(error) from None
-    _check_fit(spec.build_algorithm(), spec.build_schedule())
-    if spec.gossip.allowed:
-        _check_gossips(spec.build_algorithm())
-    spec.build_filters()
-    spec.gossip.failover()
-    spec.gossip.build_mixing()
-    return spec
+        yield from _mistakes_of_file(error)
 
 
-def _check_fit(algorithm: Algorithm, schedule: Schedule) -> None:
-    """Raise `InvalidJob` for an algorithm and a schedule that cannot work together."""
+def _table_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
+    """Those of the tables that can be looked at, whatever else is wrong."""
+    listed, gossip = values.get("filters"), values.get("gossip")
+    several = listed[:FILTERS_MAX] if isinstance(listed, list) else []
+    found: list[tuple[str, Place, Any, Mapping[str, type[Any]]]] = [
+        ("algorithm", ("algorithm",), values.get("algorithm"), algorithms()),
+        ("schedule", ("schedule",), values.get("schedule"), schedules()),
+        ("selection", ("selection",), values.get("selection"), selections()),
+        *(("filter", ("filters", index), table, filters()) for index, table in enumerate(several)),
+        ("mixing", ("gossip", "mixing"), gossip.get("mixing") if isinstance(gossip, dict) else None, mixings()),
+    ]
+    for what, place, table, known in found:
+        if isinstance(table, dict) and isinstance(table.get("name"), str):
+            yield from _mistakes_of_table(what, place, table, known)
+
+
+def _misfits(spec: JobSpec) -> Iterator[Mistake]:
+    """What cannot work together, each right for itself."""
+    algorithm, schedule = spec.build_algorithm(), spec.build_schedule()
     if schedule.anchored and not algorithm.based:
         able = [name for name, kind in algorithms().items() if kind.based]
-        raise InvalidJob(
-            f"schedule {schedule.name} needs an algorithm whose nodes train on by themselves; {algorithm.name} is none",
-            code="job.fit",
-            hint=f"algorithms that can: {', '.join(able)}; or the schedule rounds",
+        text = (
+            f"schedule {schedule.name} needs an algorithm whose nodes train on by themselves; {algorithm.name} is none"
         )
+        yield _misfit("algorithm", text, f"algorithms that can: {', '.join(able)}; or the schedule rounds")
     if algorithm.estimates and not schedule.estimates:
         able = [name for name, kind in schedules().items() if kind.estimates]
-        raise InvalidJob(
-            f"{algorithm.name} waits for a schedule that watches the models' variance; {schedule.name} does not",
-            code="job.fit",
-            hint=f"schedule: {', '.join(able)}, whose threshold is theta",
-        )
+        text = f"{algorithm.name} waits for a schedule that watches the models' variance; {schedule.name} does not"
+        yield _misfit("schedule", text, f"schedule: {', '.join(able)}, whose threshold is theta")
     if schedule.estimates and not algorithm.estimates:
         able = [name for name, kind in algorithms().items() if kind.estimates]
-        raise InvalidJob(
-            f"schedule {schedule.name} needs an algorithm that tells the models' variance; {algorithm.name} does not",
-            code="job.fit",
-            hint=f"algorithms that do: {', '.join(able)}",
-        )
-
-
-def _check_gossips(algorithm: Algorithm) -> None:
-    """Raise `InvalidJob` for an algorithm whose nodes cannot do without the hub."""
-    if not algorithm.gossips:
+        text = f"schedule {schedule.name} needs an algorithm that tells the models' variance; {algorithm.name} does not"
+        yield _misfit("algorithm", text, f"algorithms that do: {', '.join(able)}")
+    yield from _misfits_of_shards(spec.shards, algorithm, schedule)
+    yield from _misfits_of_selection(schedule, spec.build_selection())
+    if spec.gossip.allowed and not algorithm.gossips:
         able = [name for name, kind in algorithms().items() if kind.gossips]
-        raise InvalidJob(
-            f"{algorithm.name} keeps more than the model at the coordinator, so its nodes cannot carry on without it",
-            code="job.fit",
-            hint=f"leave out gossip.allowed, or choose one of {', '.join(able)}",
+        text = f"{algorithm.name} keeps more than the model at the coordinator, so its nodes cannot carry on without it"
+        hint = f"leave out gossip.allowed, or choose one of {', '.join(able)}"
+        yield Mistake(("gossip", "allowed"), text, hint, "job.fit")
+    try:
+        check_filters(spec.build_filters())
+        _check_differences(spec)
+    except InvalidJob as error:
+        yield of_error(error, ("filters",), ())
+    try:
+        spec.gossip.failover()
+        spec.gossip.build_mixing()
+        spec.gossip.budget()
+    except InvalidJob as error:
+        yield of_error(error, ("gossip",), Gossip.model_fields)
+
+
+def _misfits_of_shards(shards: int, algorithm: Algorithm, schedule: Schedule) -> Iterator[Mistake]:
+    if shards > 1 and not algorithm.coordinatewise:
+        able = [name for name, kind in algorithms().items() if kind.coordinatewise]
+        text = f"{algorithm.name} does not say that it works weight by weight, so no model of its is split over shards"
+        yield Mistake(("shards",), text, f"leave shards out, or choose one of {', '.join(able)}", "job.fit")
+    if shards > 1 and schedule.anchored:
+        text = f"schedule {schedule.name} measures the model as a whole, so it is not split over shards"
+        yield Mistake(("shards",), text, "leave shards out, or choose schedule rounds or buffer", "job.fit")
+
+
+def _misfits_of_selection(schedule: Schedule, selection: Selection) -> Iterator[Mistake]:
+    able = [name for name, kind in schedules().items() if kind.renews]
+    if selection.chooses and not schedule.renews:
+        text = f"selection {selection.name} chooses anew for each version; schedule {schedule.name} keeps its nodes"
+        yield _misfit("selection", text, f"choose selection uniform, or schedule {' or '.join(able)}")
+    if selection.hours and not schedule.renews:
+        text = f"schedule {schedule.name} has its nodes work for many versions at a stretch, so they can keep no hours"
+        yield Mistake(
+            ("selection", "hours"), text, f"leave hours out, or choose schedule {' or '.join(able)}", "job.fit"
         )
+    if 0 < len(selection.nodes) < schedule.least:
+        text = f"selection names {len(selection.nodes)} nodes, but schedule {schedule.name} waits for {schedule.least}"
+        yield Mistake(("selection", "nodes"), text, "name more nodes, or lower min_nodes and quorum", "job.fit")
+    if 0 < selection.pool < schedule.at_once:
+        text = (
+            f"schedule {schedule.name} asks {schedule.at_once} nodes, but selection draws {selection.pool} candidates"
+        )
+        yield Mistake(("selection", "candidates"), text, f"raise candidates above {schedule.at_once}", "job.fit")
+
+
+def _misfit(what: str, text: str, hint: str) -> Mistake:
+    return Mistake((what, "name"), text, hint, "job.fit")
+
+
+def _check_differences(spec: JobSpec) -> None:
+    """Raise `InvalidJob` where models cannot go as differences to the version before."""
+    if not spec.plan().differs:
+        return
+    schedule = spec.build_schedule()
+    why = ""
+    if schedule.anchored:
+        why = f"schedule {schedule.name} sends differences by itself"
+    elif schedule.admits(1):
+        why = f"under schedule {schedule.name} each node holds another version"
+    elif spec.gossip.allowed:
+        why = "nodes that may carry on without the coordinator need whole models"
+    if why:
+        raise InvalidJob(f"filter delta: {why}", code="job.fit", hint="leave the filter delta out")
 
 
 def load_job(path: Path) -> JobSpec:
@@ -298,8 +468,9 @@ def load_job(path: Path) -> JobSpec:
         raise InvalidJob(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
 
 
+@cache
 def job_schema() -> dict[str, Any]:
-    """The JSON Schema of a job file, with the fields of every installed algorithm, schedule and filter."""
+    """The JSON Schema of a job file, with the fields of all that is installed; always the same object: only to read."""
     schema = JobSpec.model_json_schema()
     definitions = schema.setdefault("$defs", {})
     for what, known in {**KINDS, **PEER_KINDS}.items():
@@ -307,6 +478,9 @@ def job_schema() -> dict[str, Any]:
         for name, kind in known().items():
             table = TypeAdapter(kind).json_schema()
             table["properties"] = {"name": {"const": name}, **table.get("properties", {})}
+            for field, note in field_notes(kind).items():
+                if field in table["properties"]:
+                    table["properties"][field]["description"] = note
             table["required"], table["additionalProperties"] = ["name"], False
             definitions[f"{what}-{name}"] = table
             options.append({"$ref": f"#/$defs/{what}-{name}"})
@@ -314,7 +488,8 @@ def job_schema() -> dict[str, Any]:
             schema["properties"]["filters"]["items"] = {"oneOf": options}
         else:
             place = definitions["Gossip"]["properties"] if what == "mixing" else schema["properties"]
-            place[what] = {"oneOf": options, "description": place[what].get("description")}
+            usual = Gossip().mixing if what == "mixing" else JobSpec(name="x").model_dump()[what]
+            place[what] = {"oneOf": options, "description": place[what].get("description"), "default": usual}
     schema["title"] = "A shoal job"
     return schema
 

@@ -50,6 +50,7 @@ NAME_BYTES_MAX = 512
 DIMENSIONS_MAX = 8
 STATE_BYTES_MAX = 32 * 1024
 PIECE_BYTES = 1 << 20
+NEVER_SENT = ("norm", "about")  # the receiver's own measurement, and what it was told of the sender elsewhere
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -429,8 +430,8 @@ def _state(text: bytes) -> bytes:
 def encode_head(job: str, found: Message) -> bytes:
     """A frame without its payload. Fields with their usual value are left out: in step, heads are most of the bytes."""
     usual = _USUAL[type(found)]
-    values = {name: value for name, value in to_json(found).items() if name not in usual or value != usual[name]}
-    values.pop("norm", None)  # the receiver's own measurement
+    sent = {name: value for name, value in to_json(found).items() if name not in NEVER_SENT}
+    values = {name: value for name, value in sent.items() if name not in usual or value != usual[name]}
     return headed({"job": job, **values})
 
 
@@ -481,8 +482,8 @@ def decode(data: bytes) -> Frame:
     if len(data) - 4 - length > INLINE_BYTES_MAX:
         raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
     values, job = read_head(data[4 : 4 + length])
-    if "norm" in values:  # the receiver's own measurement, which nobody may send
-        raise InvalidPayload("norm: a field that never travels", code="head.invalid")
+    if unsent := [name for name in NEVER_SENT if name in values]:
+        raise InvalidPayload(f"{unsent[0]}: a field that never travels", code="head.invalid")
     return Frame(job, from_json(values, _MESSAGES), data[4 + length :])
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -52,10 +53,10 @@ DOWNLOAD: dict[int | str, dict[str, Any]] = {
 
 
 class FileResponse(Response):
-    """A body in large pieces, whole or in part; immutable, since its name is its hash."""
+    """A body in large pieces, whole or in part; immutable, since its name is its hash. `done`: called at the end."""
 
-    def __init__(self, source: FileSource, ref: Ref, request: Request) -> None:
-        self._source, self._start, self._stop = source, 0, ref.nbytes
+    def __init__(self, source: FileSource, ref: Ref, request: Request, done: Callable[[], None] | None = None) -> None:
+        self._source, self._start, self._stop, self._done = source, 0, ref.nbytes, done
         etag = f'"sha256:{ref.digest}"'
         headers = {"etag": etag, "accept-ranges": "bytes", "cache-control": "private, max-age=31536000, immutable"}
         status = 200
@@ -78,6 +79,8 @@ class FileResponse(Response):
         for place in range(self._start, self._stop, PIECE_BYTES):
             end = min(place + PIECE_BYTES, self._stop)
             await send({"type": "http.response.body", "body": self._source[place:end], "more_body": end < self._stop})
+        if self._done is not None:
+            self._done()
 
 
 def _has(known: str, etag: str) -> bool:
@@ -141,6 +144,7 @@ async def upload(
     known = driver.bodies.size(digest)
     if known not in (None, total):
         raise InvalidPayload(f"the body of that digest has {known} bytes, not {total}", code="payload.length")
+    driver.watches.begun(node, order.id)
     if known is None:
         response.status_code = 201
         expected = driver.expected(order.kind)
@@ -184,29 +188,30 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
                 hint="poll: an order that named it was superseded by the one that the next answer brings",
             )
         label(request, job, order.version, node, "model")
-        return _file(bodies, request, named)
+        return file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
     if who is None and not coordinator.settings.reading_is_open:
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
     model = driver.hub.model if driver is not None else None
     if model is not None and model.digest == digest:
-        return _file(bodies, request, model)
+        return file_of(bodies, request, model)
     query = select(versions.c.nbytes).where(versions.c.job == job, versions.c.digest == digest)
     async with coordinator.database.reader.connect() as connection:
         nbytes = (await connection.execute(query)).scalar()
     if nbytes is None:
         raise Refused("no model of this job has that hash", code="body.unknown", hint="see GET …/versions")
-    return _file(bodies, request, Ref(digest, nbytes))
+    return file_of(bodies, request, Ref(digest, nbytes))
 
 
-def _file(bodies: FileBodies, request: Request, ref: Ref) -> Response:
+def file_of(bodies: FileBodies, request: Request, ref: Ref, done: Callable[[], None] | None = None) -> Response:
+    """The file of a model. Raises `Refused` (410) when it is here no longer."""
     if not bodies.has(ref.digest):
         raise Refused(
             "this model is no longer kept",
             code="model.gone",
             hint="raise models_kept of the coordinator; see GET …/versions",
         )
-    return FileResponse(bodies.open(ref), ref, request)
+    return FileResponse(bodies.open(ref), ref, request, done)
 
 
 @router.head("/jobs/{job}/models/{number}", include_in_schema=False)
@@ -216,7 +221,7 @@ async def model(job: str, number: VersionNumber, request: Request, _: Reader, co
     coordinator.record(job)
     row = await coordinator.version_row(job, number)
     label(request, job, -1, "", "export")
-    return _file(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
+    return file_of(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
 
 
 @router.put("/bodies/{digest}", tags=["jobs"], responses=UPLOADED, openapi_extra=UPLOAD)

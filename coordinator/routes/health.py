@@ -59,7 +59,7 @@ class _Collector:
         """What Prometheus reads."""
         coordinator = self._coordinator
         nodes = GaugeMetricFamily("shoal_nodes", "Nodes by state", labels=["state"])
-        states = [node.state for node in describe.nodes(coordinator)]
+        states = [node.state for node in (describe.node(coordinator, name) for name in list(coordinator.presence.info))]
         for state in ("online", "training", "stale", "gone"):
             nodes.add_metric([state], states.count(state))
         yield nodes

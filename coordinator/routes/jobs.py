@@ -1,28 +1,31 @@
-"""Jobs: what people and the command line ask of them."""
+"""Jobs: how they begin, and what there is to read of them."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from sqlalchemy import func, select
+from pydantic import AwareDatetime
+from sqlalchemy import select
 
-from coordinator import describe, views
+from coordinator import describe, quarters, views
 from coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
-from coordinator.driver import Driver
+from coordinator.dialects import whole_sum
 from coordinator.ledger import crossed_by_direction
-from coordinator.manifests import Given, checked
+from coordinator.manifests import Given, Told, checked
 from coordinator.peer_views import GoesOn
 from coordinator.problems import errors
-from coordinator.service import Coordinator
+from coordinator.routes.control import described
+from coordinator.service import Coordinator, Record
 from coordinator.tables import feed, traffic
 from coordinator.views import iso
 from shoal.core.algorithm import tree_slot
-from shoal.core.errors import InvalidJob, InvalidPayload, Refused
+from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.machine import NoteKind
-from shoal.core.message import Pause, Ref, Resume, Stop, Switch
+from shoal.core.message import Ref
 from shoal.spec import JobSpec, job_schema, parse_job
 
 router = APIRouter(tags=["jobs"], responses=errors(401, 403, 404))
@@ -31,16 +34,45 @@ Limit = Annotated[int, Query(ge=1, le=5000)]
 After = Annotated[int, Query(ge=-1, lt=2**63, description="only what is newer than this")]
 
 
-async def _job(coordinator: Coordinator, name: str) -> views.Job:
-    return await describe.job(coordinator, coordinator.record(name))
-
-
 @router.get("/jobs")
-async def jobs(request: Request, _: Reader, coordinator: Coord) -> views.Jobs:
-    """All jobs, newest first."""
+async def jobs(
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    after: Annotated[str, Query(max_length=63, description="only jobs that stand below this one")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> views.Jobs:
+    """Jobs, newest first."""
     label(request, kind="dashboard")
-    records = sorted(coordinator.records.values(), key=lambda record: -record.created_at)
-    return views.Jobs(jobs=[await describe.job(coordinator, record) for record in records])
+    records = sorted(coordinator.records.values(), key=_place)
+    if after:
+        last = _place(coordinator.record(after))
+        records = [record for record in records if _place(record) > last]
+    found = await describe.jobs(coordinator, records[:limit])
+    return views.Jobs(jobs=found, next=found[-1].name if len(records) > limit else None)
+
+
+def _place(record: Record) -> tuple[float, str]:
+    return -record.created_at, record.spec.name
+
+
+@router.get("/traffic")
+async def all_traffic(
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    since: Annotated[
+        AwareDatetime,
+        Query(description="what is older than eight days counts as that", examples=["2026-11-22T00:00:00Z"]),
+    ],
+) -> views.TrafficSince:
+    """Bytes of all jobs, since the quarter of an hour in which that moment lies; those among nodes are counted once."""
+    label(request, kind="dashboard")
+    at = quarters.start(since.timestamp(), time.time())
+    await coordinator.write_counts()
+    async with coordinator.database.reader.connect() as connection:
+        found = await quarters.since(connection, at)
+    return views.TrafficSince(since=iso(at), up_bytes=found["up"], down_bytes=found["down"])
 
 
 @router.post("/jobs", status_code=201, responses=errors(409))
@@ -48,9 +80,10 @@ async def create(body: views.NewJob, response: Response, _: Operator, coordinato
     """Begin a job. Its file is checked first; nothing is kept of one that is wrong."""
     spec = parse_job(body.spec)
     start = _start_model(coordinator, body.start_model) if body.start_model else None
-    await coordinator.create(spec, start, await _given(coordinator, spec, start, body.goes_on))
+    given = await _given(coordinator, spec, start, body.goes_on)
+    await coordinator.create(spec, start, given, body.hold)
     response.headers["location"] = f"/api/v1/jobs/{spec.name}"
-    return await _job(coordinator, spec.name)
+    return await described(coordinator, spec.name)
 
 
 async def _given(coordinator: Coordinator, spec: JobSpec, start: Ref | None, told: GoesOn | None) -> Given | None:
@@ -60,7 +93,9 @@ async def _given(coordinator: Coordinator, spec: JobSpec, start: Ref | None, tol
     if start is None:
         raise InvalidJob("goes_on without start_model", hint="upload the manifest's model first, and name it")
     key, slots = await coordinator.papers.key(), coordinator.starts.get(start)
-    return await asyncio.to_thread(checked, spec, start, slots, told.texts(), key)
+    begun = told.created_at.timestamp() if told.created_at is not None else None
+    word = Told(told.node, told.term, begun)
+    return await asyncio.to_thread(checked, spec, start, slots, told.texts(), word, key)
 
 
 def _start_model(coordinator: Coordinator, digest: str) -> Ref:
@@ -79,78 +114,7 @@ def _start_model(coordinator: Coordinator, digest: str) -> Ref:
 async def job(job: str, request: Request, coordinator: Coord, _: ReaderOrNode) -> views.Job:
     """One job."""
     label(request, kind="dashboard")
-    return await _job(coordinator, job)
-
-
-@router.post("/jobs/{job}/pause", responses=errors(409))
-async def pause(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
-    """Ask nothing new until it is resumed; reports that come still count."""
-    await coordinator.driver(job).tell(Pause(body.why or Pause.why))
-    return await _job(coordinator, job)
-
-
-@router.post("/jobs/{job}/resume", responses=errors(409))
-async def resume(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
-    """Go on after a pause."""
-    await coordinator.driver(job).tell(Resume(body.why or Resume.why))
-    return await _job(coordinator, job)
-
-
-@router.post("/jobs/{job}/stop", responses=errors(409))
-async def stop(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
-    """End a job, now or when the round in hand has closed."""
-    await coordinator.driver(job).tell(Stop(body.why or Stop.why, body.when))
-    coordinator.ring()
-    return await _job(coordinator, job)
-
-
-@router.post("/jobs/{job}/switch", responses=errors(409))
-async def switch(job: str, body: views.Switch, _: Operator, coordinator: Coord) -> views.Job:
-    """Let the nodes carry a running job on among themselves, or have them hand it back. Twice is once."""
-    driver = coordinator.driver(job)
-    await driver.settled()
-    if _would_move(driver, body.to):
-        await driver.tell(Switch(body.to, body.why or Switch.why))
-    return await _job(coordinator, job)
-
-
-def _would_move(driver: Driver, to: Literal["gossip", "server"]) -> bool:
-    """Whether a switch would change anything. Raises `Refused` where it must not be made, or not now."""
-    hub, name = driver.hub, driver.name
-    if to == "gossip":
-        _check_may_go(driver)
-    moves = hub.mode == ("away" if to == "server" else "server")
-    if moves and hub.paused_at is not None:
-        raise Refused(
-            f"job {name} is paused, so nothing is asked of its nodes",
-            code="switch.paused",
-            hint=f"resume it first: shoal jobs resume {name}",
-        )
-    return moves
-
-
-def _check_may_go(driver: Driver) -> None:
-    """Raise `Refused` when the job must not go to its nodes, or not now."""
-    hub, name = driver.hub, driver.name
-    driver.check_gossip()
-    if hub.phase == "waiting":
-        raise Refused(
-            f"job {name} has no model yet that its nodes could carry on",
-            code="switch.no-model",
-            hint="wait for version 0: a node makes it when it joins",
-        )
-    if hub.phase != "running":
-        raise Refused(
-            f"the training of job {name} is over",
-            code="switch.over",
-            hint="nothing is left to be carried on; it ends when its final model is measured",
-        )
-    if hub.mode == "returning":
-        raise Refused(
-            f"the nodes of job {name} are handing back what they have",
-            code="switch.returning",
-            hint=f"wait until it is back: shoal jobs show {name}",
-        )
+    return await described(coordinator, job)
 
 
 @router.get("/jobs/{job}/versions")
@@ -211,7 +175,7 @@ async def job_traffic(
     label(request, kind="dashboard")
     coordinator.record(job)
     groups = [traffic.c[name] for name in dict.fromkeys(by)]
-    sums = [func.sum(traffic.c[name]).label(name) for name in ("requests", "head_bytes", "body_bytes")]
+    sums = [whole_sum(traffic.c[name]).label(name) for name in ("requests", "head_bytes", "body_bytes")]
     query = select(*groups, traffic.c.direction, *sums).where(traffic.c.job == job)
     query = query.group_by(*groups, traffic.c.direction).order_by(*groups, traffic.c.direction)
     await coordinator.write_counts()

@@ -6,14 +6,14 @@ import asyncio
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
-from coordinator import auth, describe, views
+from coordinator import auth, describe, node_detail, views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
 from coordinator.problems import errors
 from coordinator.views import iso
 from shoal import __version__
-from shoal.core.errors import NotAllowed
+from shoal.core.errors import NotAllowed, Refused
 from shoal.wire import PROTOCOLS, negotiate
 
 router = APIRouter()
@@ -60,10 +60,28 @@ async def hello(body: views.Hello, request: Request, node: Node, coordinator: Co
 
 
 @router.get("/nodes", tags=["nodes"], responses=errors(401, 403))
-async def nodes(request: Request, _: Reader, coordinator: Coord) -> views.Nodes:
-    """All nodes."""
+async def nodes(
+    request: Request,
+    _: Reader,
+    coordinator: Coord,
+    after: Annotated[str, Query(max_length=63, description="only nodes whose names come after this")] = "",
+    limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
+) -> views.Nodes:
+    """Nodes that were enrolled and not removed, by name."""
     label(request, kind="dashboard")
-    return views.Nodes(nodes=describe.nodes(coordinator))
+    names = sorted(name for name in coordinator.presence.info if name > after)
+    shown = names[:limit]
+    more = shown[-1] if len(names) > limit else None
+    return views.Nodes(nodes=[describe.node(coordinator, name) for name in shown], next=more)
+
+
+@router.get("/nodes/{node}", tags=["nodes"], responses=errors(401, 403, 404))
+async def one_node(node: str, request: Request, _: Reader, coordinator: Coord) -> views.NodeDetail:
+    """A node: what it says of itself, its jobs, and when it came and went."""
+    label(request, kind="dashboard")
+    if node not in coordinator.presence.info:
+        raise Refused(f"no node is called {node[:63]!r}", code="node.unknown", hint="see `shoal nodes list`")
+    return await node_detail.look(coordinator, node)
 
 
 @router.delete("/nodes/{node}", status_code=204, tags=["nodes"], responses=errors(401, 403, 404))

@@ -36,7 +36,12 @@ async def papers(
     if if_none_match == f'"{version}"':
         return Response(status_code=304, headers={"etag": if_none_match})
     response.headers["etag"] = f'"{version}"'
-    return Papers(version=version, charter=found.charter_text.decode(), roster=found.roster_text.decode())
+    return Papers(
+        version=version,
+        charter=found.charter_text.decode(),
+        roster=found.roster_text.decode(),
+        certificate=(await coordinator.papers.certificate(coordinator.driver(job), node)).decode(),
+    )
 
 
 @router.get(

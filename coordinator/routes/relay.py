@@ -8,10 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import problems
 from coordinator.access import Coord, Node, label
-from coordinator.hearing import Hearing, framed
+from coordinator.hearing import Hearing, framed, held_order
 from coordinator.problems import errors
-from coordinator.relays import Claim, answer_headers
-from coordinator.service import Coordinator
 from shoal import peer_wire, wire
 from shoal.core.errors import InvalidPayload, NotAllowed, ShoalError
 from shoal.core.message import Fail, Join, Knock, Lease, Leave, Message, Poll, Report, Status
@@ -40,11 +38,13 @@ async def relay(
     carrier: Node,
     coordinator: Coord,
     term: Annotated[int, Query(ge=0, lt=2**63, description="the coordinator's, as the node knows it")],
+    wait_s: Annotated[float, Query(ge=0, le=300, description="a Poll waits so long for something new")] = 0.0,
+    held: Annotated[str, Query(max_length=64, description="the order in hand, which is not new: BOOT.N.REV")] = "",
 ) -> Response:
     """A node's word in the hands of another: a letter that it has signed. So is the answer, by the coordinator."""
-    driver = coordinator.driver(job)
+    driver = coordinator.record(job).driver or coordinator.driver(job)  # that it has ended is an answer like any other
     driver.check_gossip()
-    label(request, job, driver.hub.version, carrier, "relay")
+    label(request, job, driver.hub.version, carrier, "relay")  # until it is known whose word it is
     claim = coordinator.relays.examine(job, carrier, request)
     data = await request.body()
     place = 4 + peer_wire.head_bytes(data)
@@ -54,11 +54,16 @@ async def relay(
         _check_sender(message, node)
         hearing = Hearing(request, coordinator, job, node)
         present = framed(job, Lease(driver.term))  # all the answer to what was said to another life of the coordinator
-        answer = await _heard(hearing, message, payload) if term == driver.term else present
+        if term != driver.term:
+            answer = present
+        elif isinstance(message, Poll) and wait_s:
+            answer = await hearing.wait(held_order(held) if held else None, wait_s)
+        else:
+            answer = await _heard(hearing, message, payload)
     except ShoalError as error:
         answer = problems.of(error, request.url.path)
-    label(request, job, driver.hub.version, carrier, "relay")
-    return await _signed(coordinator, claim, answer)
+    label(request, job, driver.hub.version, node, "relay")
+    return await coordinator.relays.sign(claim.signed, answer)
 
 
 def _opened(job: str, head: bytes) -> Message:
@@ -101,12 +106,3 @@ async def _heard(hearing: Hearing, message: Message, payload: bytes) -> Response
             await hearing.leave()
             return Response()
     raise InvalidPayload(f"a {type(message).__name__.lower()} is not for a node to say", code="head.type")
-
-
-async def _signed(coordinator: Coordinator, claim: Claim, answer: Response) -> Response:
-    """The answer with the coordinator's signature, whatever it says."""
-    held, key = coordinator.papers.held(claim.signed.job), await coordinator.papers.key()
-    assert held is not None
-    digest = sha256(bytes(answer.body))
-    answer.headers.update(answer_headers(claim, held.charter, key, answer.status_code, digest))
-    return answer

@@ -55,8 +55,8 @@ async def stream(
     job: Annotated[str | None, Depends(_known)],
     last_event_id: Annotated[int | None, Header(ge=0, lt=2**63)] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """What happens, as it happens: note, version, metrics, job, nodes, traffic, peers. The first three have ids; a
-    stream that is opened with `Last-Event-ID` begins with what was missed."""
+    """What happens, as it happens: note, version, metrics, job, nodes, traffic, peers, failure, logs, alert. The
+    first three have ids; a stream that is opened with `Last-Event-ID` begins with what was missed."""
     label(request, kind="dashboard")  # who watches a job is none of its costs
     reader = coordinator.broadcast.open(job)
     try:

@@ -9,14 +9,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import views
 from coordinator.access import Coord, Node, label, principal_of
-from coordinator.driver import Driver
-from coordinator.hearing import Hearing, decoded, framed
+from coordinator.hearing import Hearing, decoded, framed, held_order
 from coordinator.problems import errors
 from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
 from shoal import wire
-from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.message import Fail, Idle, Leave, Order, OrderId, Poll, Status, Stop
+from shoal.core.errors import Refused
+from shoal.core.message import Fail, Leave, OrderId, Poll, Status, Stop
 
 router = APIRouter(tags=["node"], responses=errors(401, 403, 426))
 
@@ -37,15 +36,8 @@ Held = dict[str, tuple[OrderId, int]]
 
 def _held(texts: list[str]) -> Held:
     """`JOB:BOOT.N` or `JOB:BOOT.N.REV` of each order that the node works on."""
-    held: Held = {}
-    for text in texts:
-        job, _, order = text.rpartition(":")
-        parts = order.split(".")
-        if not (len(parts) in (2, 3) and all(part.isdecimal() for part in parts) and len(order) < 40):
-            raise InvalidPayload(f"held={text[:40]!r} is not JOB:BOOT.N.REV", code="request.invalid", hint="see /docs")
-        boot, n, rev = (*map(int, parts), 0)[:3]
-        held[job] = (boot, n), rev
-    return held
+    split = [text.rpartition(":") for text in texts]
+    return {job: held_order(order) for job, _, order in split}
 
 
 @router.get("/work", responses={**FRAME, 204: {"description": "Nothing new in that time"}}, response_class=Response)
@@ -66,6 +58,7 @@ async def work(
         exchange.gone = bell.set  # a node that hangs up is not waited for
     _note_part(coordinator, node, set(job))
     label(request, _only_job(coordinator, node), node=node, kind="poll")
+    coordinator.relays.found(node)
     with coordinator.presence.listening(node):
         while not (exchange is not None and exchange.closed):
             bell.clear()
@@ -121,18 +114,16 @@ async def _news(request: Request, coordinator: Coordinator, node: str, holds: He
                 await driver.tell(Leave(node))
             continue
         if not driver.hub.knows(node):
-            await driver.tell(Poll(node))
+            await driver.tell(Poll(node, coordinator.presence.about(node)))
             if not driver.rests(node):
                 continue
-        standing, mine = driver.hub.standing(node), holds.get(driver.name)
-        if isinstance(standing, Order) and (mine is None or (standing.id, standing.rev) > mine):
-            hearing = Hearing(request, coordinator, driver.name, node)
-            return hearing.order(driver, standing, known=mine is not None and mine[0] == standing.id)
-        if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, node, mine[0]):
-            label(request, driver.name, driver.hub.version, node, "poll")
-            return framed(driver.name, standing)
+        found = Hearing(request, coordinator, driver.name, node).news(driver, holds.get(driver.name))
+        if found is not None:
+            return found
     for name in holds:
         record = coordinator.records.get(name)
+        if record is None and coordinator.was_rebuilt:  # of this one too it may be given what a node has kept
+            continue
         if record is None or record.driver is None or record.driver.ended:
             label(request, name if record else "", node=node, kind="poll")
             why = record.driver.hub.ends_after_round if record and record.driver else ""
@@ -140,16 +131,11 @@ async def _news(request: Request, coordinator: Coordinator, node: str, holds: He
     return None
 
 
-def _withdrawn(driver: Driver, node: str, order: OrderId) -> bool:
-    """Whether that order is in vain. (One that was answered is not: its acknowledgement is on the way.)"""
-    member = driver.hub.roster.get(node)
-    return member is None or member.answered is None or member.answered.order != order
-
-
 @router.post("/jobs/{job}/reports", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
 async def report(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
-    return await Hearing(request, coordinator, job, node).report(await request.body())
+    hearing = Hearing(request, coordinator, job, node)  # first: it knows since when the report is coming
+    return await hearing.report(await request.body())
 
 
 @router.post("/jobs/{job}/status", status_code=204, responses=errors(404), openapi_extra=BODY)

@@ -1,6 +1,8 @@
 import { Suspense, useEffect, useRef } from "react";
 import { useFollow } from "./live/LiveProvider";
 import { PAGES, PATTERNS } from "./pages";
+import { AlertBanner } from "./observe/AlertBanner";
+import { Keyboard } from "./keyboard/Keyboard";
 import { Link, route, usePath } from "./router";
 import { useGateClosed } from "./session/gate";
 import { SessionMenu } from "./session/SessionMenu";
@@ -28,11 +30,13 @@ export function App() {
         {!closed && <Nav path={path} />}
         <div className="top-end">
           {!closed && <ConnectionBanner />}
+          {!closed && <Keyboard />}
           {!closed && <SessionMenu />}
           <ThemeToggle />
         </div>
       </header>
       <ErrorBoundary key={path}>
+        {!closed && <AlertBanner path={path} />}
         <main id="main" className="page" tabIndex={-1}>
           {closed ? <SignInPage /> : <Page path={path} />}
         </main>

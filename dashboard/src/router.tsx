@@ -31,14 +31,26 @@ export function useChoice<T extends string>(name: string, allowed: readonly [T, 
   const value = allowed.find((candidate) => candidate === given) ?? allowed[0];
   const set = useCallback(
     (next: T) => {
+      replaceParam(name, next === allowed[0] ? "" : next);
+    },
+    [name, allowed],
+  );
+  return [value, set];
+}
+
+/** A text of the page, kept in the query string; where it is empty, it is left out. */
+export function useText(name: string): [string, (value: string) => void] {
+  const value = useParam(name);
+  const set = useCallback(
+    (next: string) => {
       const query = new URLSearchParams(location.search);
-      if (next === allowed[0]) query.delete(name);
+      if (next === "") query.delete(name);
       else query.set(name, next);
       const text = query.toString();
       history.replaceState(null, "", location.pathname + (text && `?${text}`));
       notify();
     },
-    [name, allowed],
+    [name],
   );
   return [value, set];
 }
@@ -80,6 +92,43 @@ function fit(pattern: string[], parts: string[]): string[] | null {
 }
 
 export const comparePath = (jobs: string[]): string => `/compare?runs=${jobs.map(encodeURIComponent).join(",")}`;
+
+/** Puts a value into the query string, or takes it out; the address is not a step that Back undoes. */
+export function replaceParam(name: string, value: string): void {
+  const query = new URLSearchParams(location.search);
+  if (value === "") query.delete(name);
+  else query.set(name, value);
+  const text = query.toString();
+  history.replaceState(null, "", location.pathname + (text && `?${text}`));
+  notify();
+}
+
+/** Names in the query string, with commas between them; none of them holds one. */
+export function useList(name: string): string[] {
+  return useParam(name)
+    .split(",")
+    .filter((one) => one !== "");
+}
+
+export function setListed(name: string, one: string, on: boolean): void {
+  const listed = new URLSearchParams(location.search).get(name)?.split(",") ?? [];
+  const others = listed.filter((other) => other !== "" && other !== one);
+  replaceParam(name, (on ? [...others, one] : others).join(","));
+}
+
+/** Whether one is in such a list. */
+export function useListed(name: string, one: string): [boolean, (on: boolean) => void] {
+  const set = useCallback((on: boolean) => setListed(name, one, on), [name, one]);
+  return [useList(name).includes(one), set];
+}
+
+/** The jobs that have a tag. */
+export const taggedPath = (tag: string): string => `/?tag=${encodeURIComponent(tag)}`;
+
+/** The form for a new job; `from`: filled in with what another was. */
+export const newJobPath = (from?: string): string => (from === undefined ? "/new" : `/new?from=${encodeURIComponent(from)}`);
+
+export const nodePath = (node: string): string => `/nodes/${encodeURIComponent(node)}`;
 
 export const jobPath = (job: string): string => `/jobs/${encodeURIComponent(job)}`;
 

@@ -3,6 +3,7 @@
 FOLDER/peer/standing.json   the machine's state, and the books; replaced as a whole before anything is told
 FOLDER/peer/job.json        the job as its page showed it: to take it up while the coordinator does not answer
 FOLDER/peer/papers.json     the charter and the newest roster
+FOLDER/peer/checkpoints.json   the newest versions that the coordinator has signed, and their models' names
 FOLDER/peer/gate.json       what was taken of each sender's requests
 FOLDER/peer/bytes.json      bytes by peer
 
@@ -13,7 +14,7 @@ awaited: from when it is there until the event that it belongs to has been fed, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from peer.folder import Awaited
 from shoal.core.machine import Result
 from shoal.core.message import Ref, Report, ref_of
 from shoal.core.tree import Slots
-from shoal.runtime.store import CrashPoint, make_folder, no_crash, storing, write_file
+from shoal.runtime.store import CrashPoint, FileBody, make_folder, no_crash, storing, write_file
 from shoal.wire import ByteSource
 
 
@@ -37,12 +38,13 @@ class Stood:
 
 
 class Desk(Spool):
-    """One job's files. Crash points: those of a spool, and standing.…, papers.…"""
+    """One job's files. Crash points: those of a spool, and standing.…, papers.…, checkpoints.…"""
 
     def __init__(self, folder: Path, job: str, at: CrashPoint = no_crash) -> None:
         super().__init__(folder, job, at)
         self.awaited = Awaited()
         self._pending: Ref | None = None
+        self._vouched = {ref.digest for _, ref in self.checkpoints()}
 
     @property
     def peer_folder(self) -> Path:
@@ -89,6 +91,10 @@ class Desk(Spool):
         found: dict[str, Any] | None = self._read("peer/papers.json", json.loads)
         return found
 
+    def checkpoints(self) -> list[tuple[bytes, Ref]]:
+        """Manifests as they came, and the models that they were kept with; nothing of this is checked yet."""
+        return self._read("peer/checkpoints.json", _checkpoints) or []
+
     # What must last
 
     def keep(self, standing: dict[str, Any], books: list[float] | None) -> None:
@@ -103,24 +109,35 @@ class Desk(Spool):
         """Remember papers that have been checked."""
         self._write("papers", values)
 
+    def keep_checkpoints(self, found: Sequence[tuple[bytes, Ref]]) -> None:
+        """Remember these manifests and keep their models, durably, in place of those before."""
+        named = {ref.digest for _, ref in found}
+        self._vouched |= named
+        rows = [{"manifest": sealed.decode("ascii"), "model": [ref.digest, ref.nbytes]} for sealed, ref in found]
+        self._write("checkpoints", {"checkpoints": rows})
+        self._vouched = named
+
     def _write(self, what: str, values: dict[str, Any]) -> None:
         make_folder(self.peer_folder)
         write_file(self.peer_folder / f"{what}.json", json.dumps(values).encode(), what, self._at)
 
     # Bodies
 
-    def put(self, slots: Slots) -> Ref:
-        return self._awaited_put(slots)
+    def put(self, body: Slots | FileBody) -> Ref:
+        return self._awaited_put(body)
 
-    def remember(self, memory: Slots) -> Ref:
+    def remember(self, memory: Slots | FileBody) -> Ref:
         return self._awaited_put(memory)
 
-    def hold(self, base: Slots) -> None:
+    def hold(self, base: Slots | FileBody) -> None:
         ref = self._awaited_put(base)
         self._base = ref
         self.awaited.release([ref.digest])
 
-    def _awaited_put(self, slots: Slots) -> Ref:
+    def _awaited_put(self, slots: Slots | FileBody) -> Ref:
+        if isinstance(slots, FileBody):
+            self.awaited.hold(slots.ref.digest)
+            return self.bodies.take(slots)
         ref = self.bodies.put(slots)
         self.awaited.hold(ref.digest)
         return self.bodies.put(slots) if not self.bodies.has(ref.digest) else ref  # swept away in between
@@ -158,4 +175,13 @@ class Desk(Spool):
         """Remove the bodies that neither these nor the spool name, and that nobody awaits."""
         own = {ref.digest for ref in (self._memory, self._pending, self._base) if ref is not None}
         with self.awaited.still() as awaited:
-            self.bodies.keep_only(own | awaited | {ref.digest for ref in names})
+            self.bodies.keep_only(own | awaited | self._vouched | {ref.digest for ref in names})
+
+
+def _checkpoints(data: bytes) -> list[tuple[bytes, Ref]]:
+    rows = json.loads(data)["checkpoints"]
+    return [(str(row["manifest"]).encode("ascii"), _ref(*row["model"])) for row in rows]
+
+
+def _ref(digest: str, nbytes: int) -> Ref:
+    return Ref(str(digest), int(nbytes))

@@ -8,18 +8,20 @@ from typing import Any
 from edge_client.peering.books import Books
 from edge_client.peering.desk import Desk
 from shoal.core.gossip import Gossip, Holding
-from shoal.core.learner import Budget, Counted, Learner
+from shoal.core.meter import Meter
 from shoal.core.peer import Peer
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
-from shoal.learn.blame import blamed
 from shoal.spec import JobSpec
 
 
 class Part:
-    """`peer` and what it is made with. `boot`: the number of this beginning, greater than ever before."""
+    """`peer` and what it is made with. `boot`: the number of this beginning, greater than ever before.
 
-    def __init__(self, spec: JobSpec, worker: Worker, boot: int, desk: Desk) -> None:
+    `bytes_per_hour`: this machine's own limit among peers. Raises `InvalidJob` where the job cannot keep to one.
+    """
+
+    def __init__(self, spec: JobSpec, worker: Worker, boot: int, desk: Desk, *, bytes_per_hour: float = 0.0) -> None:
         self.spec, self.node, self.boot, self.desk = spec, worker.node, boot, desk
         self.weight = 0.0
         """The examples that this node speaks for; 0: that is not known yet."""
@@ -36,6 +38,7 @@ class Part:
             failover=spec.gossip.failover(),
             population=1,
         )
+        self.peer.meter = Meter(spec.gossip.budget(bytes_per_hour))
         stood = desk.standing()
         self.books = Books(spec.seed, stood.books if stood is not None else None)
         if stood is not None:
@@ -45,7 +48,9 @@ class Part:
         weight = self.weight or 1.0
         rng = Random(f"{self.spec.seed}/{self.node}/{self.boot}")
         most = self.weight_max or weight
-        return Holding(self.node, self.boot, min(weight, most), slots, self.desk.bodies, rng)
+        me = Holding(self.node, self.boot, min(weight, most), slots, self.desk.bodies, rng, meter=self.peer.meter)
+        me.filters = self.spec.shown_through()
+        return me
 
     def _begin(self, slots: Slots) -> Gossip:
         mixer = self.spec.gossip.build_mixing().mixer()
@@ -54,13 +59,3 @@ class Part:
     def _revive(self, state: dict[str, Any]) -> Gossip:
         mixer = self.spec.gossip.build_mixing().mixer()
         return Gossip.restore(self._plan, self._algorithm, self._holding({}), mixer, state)
-
-
-def weigh(learner: Learner, seed: int) -> float:
-    """For how many examples a learner speaks: what it says, or what a step that is thrown away shows."""
-    with blamed("the learner's examples"):
-        known = learner.examples if isinstance(learner, Counted) else None
-        if known:
-            return float(known)
-        learner.load(learner.init(seed))
-        return float(learner.train(Budget(steps=1, batch_size=1, lr=0.0, seed=seed)).weight)

@@ -14,9 +14,11 @@ from typing import Any, Self
 
 import structlog
 
-from peer.app import Home, listen, serving_all
+from peer.app import Home, serving_all
+from peer.carriage import Carrier
 from peer.company import Company
 from peer.ledger import Ledger
+from peer.listening import listen
 from shoal.core.errors import InvalidJob
 from shoal.runtime.address import Address
 from shoal.runtime.node_link import Contact
@@ -36,6 +38,8 @@ class Porch:
         self._sock: socket.socket | None = None
         self._closing = asyncio.Event()
         self.residents: dict[str, Company] = {}
+        self.carrier: Carrier | None = None
+        """With which words of others are passed on to the coordinator; None: none are."""
         self.log: Any = structlog.get_logger("edge_client.porch")
 
     def __enter__(self) -> Self:
@@ -79,7 +83,8 @@ class Porch:
         if self._sock is None:
             await self._closing.wait()
             return
-        async with serving_all(Home(self.residents.get, self._strangers, self._refuse), self._sock):
+        home = Home(self.residents.get, self._strangers, self._refuse, self.key.peer_id, lambda: sorted(self.residents))
+        async with serving_all(home, self._sock):
             await self._closing.wait()
 
     def _refuse(self, code: str, why: str, sender: str) -> None:

@@ -2,6 +2,7 @@
 
     Save Standing         durably, in the thread in which the machine has taken the event, before anything is told
     Tell                  a letter; what concerns the one who is being answered goes into the answer
+    Tell Relay            what another is to carry to the coordinator, signed (`voice`)
     Send Knock, Join      are you there? and: here is what I carry. The answer is an event like any other
     Learned               the books; people
     an order to carry on  is fed when its model has come: the machine starts from that at once
@@ -14,15 +15,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from edge_client.peering.beside import Beside
+from edge_client.peering.checkpoints import Checkpoints
 from edge_client.peering.circle import Circle
+from edge_client.peering.detour import Detour
+from edge_client.peering.jury import Heard, Jury
+from edge_client.peering.offers import Kept
 from edge_client.peering.part import Part
 from edge_client.peering.porch import Porch
+from edge_client.peering.voice import Voice
+from edge_client.transport import HttpTransport
 from peer.company import Ears
 from peer.folder import Papers
 from peer.link import Told
@@ -30,13 +38,14 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.errors import NotAllowed, Refused, ShoalError
 from shoal.core.failover import Decreed, Holds
 from shoal.core.gossip import Gossip, Halt, Learned, Live, PeerEffect
-from shoal.core.machine import Done, Memory, Note, Save, Send, Standing, Tell, Wake
-from shoal.core.message import Join, Knock, Lease, Message, Metrics, Order, OrderId, Ref, Stop
-from shoal.core.peer_message import Declare, PeerMessage
+from shoal.core.machine import HUB, Done, Memory, Note, Save, Send, Standing, Tell, Wake
+from shoal.core.message import Fail, Join, Knock, Lease, Metrics, Order, OrderId, Ref, Report, Status, Stop
+from shoal.core.peer_message import Declare, PeerMessage, Relay, Relayed
 from shoal.core.tree import Slots, Tree, norm
+from shoal.core.voices import Unheard
 from shoal.peer_wire import body_of
-from shoal.runtime.node_link import JobLease, SealedPapers
-from shoal.runtime.pump import Ports, Pump, Watch
+from shoal.runtime.node_link import JobLease
+from shoal.runtime.pump import Held, Ports, Pump, Watch
 from shoal.runtime.store import FileSource
 from shoal.runtime.threads import in_thread
 from shoal.trust.papers import ModeRecord
@@ -46,26 +55,6 @@ SWEEP_EVENTS = 16
 
 PEERING_S = 5.0
 """How often the coordinator is told how this node does as a peer, beside each change of state."""
-
-
-class Hub(Protocol):
-    """What a peer asks of the coordinator. Every call blocks and raises the tree's errors."""
-
-    def papers(self, job: str, held: int) -> SealedPapers | None: ...
-
-    def knock(self, job: str, term: int) -> Lease: ...
-
-    def join(self, job: str, away: OrderId | None) -> Message: ...
-
-    def peering(self, job: str, told: Mapping[str, Any]) -> None: ...
-
-
-@dataclass
-class Heard:
-    """A peer's message, as an event, and what its sender is answered."""
-
-    message: PeerMessage
-    told: list[Told] = field(default_factory=list)
 
 
 @dataclass
@@ -78,14 +67,24 @@ class Look:
 class PeerPump(Pump):
     """One job of a node that may carry on by itself. `weigh`, called in the lane: for how many examples it speaks."""
 
-    def __init__(self, part: Part, ports: Ports, hub: Hub, porch: Porch, weigh: Callable[[], float]) -> None:
+    def __init__(
+        self, part: Part, ports: Ports, hub: HttpTransport, porch: Porch, jury: Jury, weigh: Callable[[], float]
+    ) -> None:
+        detour = Detour(part.spec.name, hub, self._lose)
+        soon_s = min(ports.backoff.most_s, part.peer.failover.ttl_s / 3)  # another way may be found meanwhile
+        ports = replace(ports, transport=detour, backoff=replace(ports.backoff, most_s=soon_s))
         super().__init__(part.spec.name, part.peer.worker, ports)
-        self.part, self.peer, self.desk, self.hub = part, part.peer, part.desk, hub
-        self._weigh = weigh
-        ears = Ears(self._listen, self._see, self._shown_to_people, self._decreed)
+        self.part, self.peer, self.desk, self.hub, self.beside = part, part.peer, part.desk, hub, Beside()
+        self._porch, self._jury, self._weigh = porch, jury, weigh
+        kept = Kept(part.desk.folder, part.node, part.desk.bodies)
+        ears = Ears(self._listen, self._see, self._shown_to_people, self._decreed, kept)
         self.circle = Circle(part.spec, part.node, part.boot, part.desk, porch, ears, at=ports.at)
+        self.voice = Voice(part.peer, detour, self.circle, self._held_now, self.take, self._put, self.beside.do)
+        self.checkpoints = Checkpoints(self.job, part.desk)
+        self.peer.meter.crossed = self._crossed
         self._asking: Heard | None = None
         self._coming: Order | None = None
+        self._coming_by = ""  # who has carried it
         self._bringing: asyncio.Task[None] | None = None
         self._sources: dict[Ref, FileSource] = {}
         self._fed_count = 0
@@ -93,7 +92,6 @@ class PeerPump(Pump):
         self._shown = ("", 0)
         self._latest: Metrics = {}
         self._news, self._calm = asyncio.Event(), asyncio.Event()
-        self._beside: dict[str, asyncio.Task[None]] = {}
 
     # Seen from the agent
 
@@ -108,19 +106,25 @@ class PeerPump(Pump):
         return coming.rev if coming is not None else super().rev
 
     async def take(self, event: Any) -> bool:
-        if not isinstance(event, Order) or event.kind != "gossip":
+        order = event.message if isinstance(event, Relayed) else event
+        if not isinstance(order, Order) or order.kind != "gossip":
             return await super().take(event)
-        with self.desk.awaiting(event.body):
-            if self._is_here(event.body):
+        with self.desk.awaiting(order.body):
+            if self._is_here(order.body):
                 return await super().take(event)
-        self._bring(event)
+        self._bring(order, event.node if isinstance(event, Relayed) else "")
         return True
+
+    def _held_now(self) -> Held | None:
+        """What a poll says of this job."""
+        order = self.held
+        return (*order, self.rev) if order is not None else None
 
     def lease(self, lease: JobLease) -> None:
         """The coordinator is there, as its answer to a poll says."""
         self._put(Lease(lease.term))
-        if lease.roster > self.circle.version:
-            self._aside("papers", self._fetch_papers)
+        if lease.roster > self.circle.version or self.circle.ages:
+            self.beside.do("papers", self._fetch_papers)
 
     async def leave(self, *, work_s: float, answer_s: float) -> None:
         if self.peer.gossip is not None:
@@ -133,8 +137,10 @@ class PeerPump(Pump):
         if self.circle.company is not None:
             await self.circle.company.leave()
         await super().leave(work_s=work_s, answer_s=answer_s)
+        await self.voice.leave()
 
     async def run(self) -> str:
+        self._loop = asyncio.get_running_loop()
         try:
             return await super().run()
         finally:
@@ -142,15 +148,9 @@ class PeerPump(Pump):
 
     def _stop_all(self) -> None:
         super()._stop_all()
-        for task in (*self._beside.values(), self._bringing):
-            if task is not None:
-                task.cancel()
-
-    def _aside(self, what: str, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do something beside the machine, unless that is being done already."""
-        task = self._beside.get(what)
-        if not self._ended and (task is None or task.done()):
-            self._beside[what] = self._group.create_task(call())
+        self.beside.stop()
+        if self._bringing is not None:
+            self._bringing.cancel()
 
     # The machine
 
@@ -158,13 +158,14 @@ class PeerPump(Pump):
         papers = await in_thread(self.circle.kept)
         if papers is not None:
             self._use(papers)
-        self._aside("weight", self._find_weight)
-        self._aside("peering", self._tell_for_ever)
+        self.beside.begin(self._group)
+        self.beside.do("weight", self._find_weight)
+        self.beside.do("peering", self._tell_for_ever)
         return self._alarmed(await in_thread(partial(self._fed, None)))
 
     async def _feed(self, event: Any) -> Sequence[Any]:
         self._asking = event if isinstance(event, Heard) else None
-        what = event.message if isinstance(event, Heard) else event
+        what = event.event if isinstance(event, Heard) else event
         return self._alarmed(await in_thread(partial(self._fed, what)))
 
     def _alarmed(self, effects: Sequence[PeerEffect]) -> Sequence[PeerEffect]:
@@ -179,6 +180,7 @@ class PeerPump(Pump):
         peer = self.peer
         if isinstance(event, Look):
             self._look(event)
+            self._measure()
             return []
         if isinstance(event, Declare) and (event := self._startable(event)) is None:
             return []
@@ -236,8 +238,8 @@ class PeerPump(Pump):
 
     def _measure(self) -> None:
         """See that there is a model to hold others' against, once they are known."""
-        base = self.peer.base.model
-        if self._met is None and self.circle.papers is not None and (self.peer.gossip is not None or base is not None):
+        known = self.peer.gossip is not None or self.peer.base.model is not None
+        if self._met is None and self.circle.company is not None and not self.circle.is_measured and known:
             model = self._own_model()
             self._met = model, norm(model)
 
@@ -250,8 +252,14 @@ class PeerPump(Pump):
     # Effects
 
     async def _carry_out(self, effects: Sequence[Any]) -> None:
-        await super()._carry_out([effect for effect in effects if not isinstance(effect, Tell)])
-        self._post([effect for effect in effects if isinstance(effect, Tell)])
+        self._go_by()
+        tells = [effect for effect in effects if isinstance(effect, Tell)]
+        relayed = [effect.body.message for effect in tells if isinstance(effect.body, Relay)]
+        told = [Send(HUB, said) for said in relayed if isinstance(said, Report | Fail | Status)]
+        await super()._carry_out([*(effect for effect in effects if not isinstance(effect, Tell)), *told])
+        self._post([effect for effect in tells if not isinstance(effect.body, Relay)])
+        for said in relayed:
+            self.voice.say(said)
         gossip = self.peer.gossip
         if gossip is not None and gossip.mixer.busy:
             self._calm.clear()
@@ -261,8 +269,22 @@ class PeerPump(Pump):
             self._shown = self.peer.state, self.peer.term
             self.log.info(self.peer.state, term=self.peer.term, base=self.peer.base.version)
             self._news.set()
-        if self._met is not None and self.circle.company is None:
-            self._meet(*self._met)
+        if self._met is not None or self.circle.company is None:
+            self._meet()
+        if self.circle.papers is not None and self.checkpoints.is_due(self.peer.base.version):
+            self.beside.do("manifest", self._have_vouched)
+
+    def _go_by(self) -> None:
+        """What is being delivered goes on by the way that the machine has chosen now."""
+        turned, under_way = self.voice.follow(), self._delivery
+        if turned and under_way is not None and isinstance(said := under_way.of, Report | Fail):
+            under_way.stop()
+            self._delivery = None
+            self._deliver(said)
+
+    def _lose(self, unheard: Unheard) -> None:
+        """In any thread: what another was to carry was not answered."""
+        self._loop.call_soon_threadsafe(self._put, unheard)
 
     def _post(self, tells: Sequence[Tell]) -> None:
         letters: defaultdict[str, list[Told]] = defaultdict(list)
@@ -278,9 +300,9 @@ class PeerPump(Pump):
     def _carry(self, effect: Any, kept: bool) -> None:
         match effect:
             case Send(body=Knock() as said):
-                self._aside("knock", partial(self._knock, said.term))
+                self.beside.do("knock", partial(self._knock, said.term))
             case Send(body=Join(away=away)) if away is not None:
-                self._aside("join", partial(self._join, away))
+                self.beside.do("join", partial(self._join, away))
             case Learned():
                 self._latest = effect.metrics
                 shown = {name: round(value, 4) for name, value in effect.metrics.items() if name == "train/loss"}
@@ -315,13 +337,24 @@ class PeerPump(Pump):
             await self.take(found)
 
     async def _fetch_papers(self) -> None:
-        sealed = await self._asked("papers", partial(self.hub.papers, self.job, self.circle.version))
+        held = self.circle.version if not self.circle.ages else 0
+        sealed = await self._asked("papers", partial(self.hub.papers, self.job, held))
         if sealed is None:
             return
         try:
-            self._use(await in_thread(partial(self.circle.offered, sealed)))
+            self._use(await in_thread(partial(self.circle.checked, sealed)))
+            await in_thread(partial(self.circle.keep_papers, sealed))
         except (Refused, NotAllowed) as error:
             self.log.warning("the papers cannot be used", code=error.code, why=error.message, hint=error.hint)
+            if self.circle.company is not None:
+                self.circle.company.refuse(error.code, error.message, "the coordinator")
+
+    async def _have_vouched(self) -> None:
+        """Have the coordinator sign the versions that this node holds, one after the other."""
+        while (papers := self.circle.papers) is not None and self.checkpoints.is_due(self.peer.base.version):
+            version, model = self.peer.base.version, self.peer.base.model
+            assert model is not None
+            await self.checkpoints.seek(papers.charter, version, model, self.hub)
 
     def _use(self, papers: Papers) -> None:
         self.circle.take(papers)
@@ -330,11 +363,17 @@ class PeerPump(Pump):
         if self.circle.company is None:
             self._met = None  # measured at the next event
 
-    def _meet(self, model: Tree, length: float) -> None:
+    def _meet(self) -> None:
         try:
-            self.circle.open(model, length)
+            self.circle.open()
+            company, carrier = self.circle.company, self._porch.carrier
+            if company is not None and company.carriage is None and carrier is not None:
+                company.carry_with(carrier, lambda: self.peer.voices.hears_directly(self.ports.clock()))
+            if self._met is not None:
+                self.circle.measure(*self._met)
         except Refused as error:
             self.log.error("no company", code=error.code, why=error.message, hint=error.hint)
+            self.circle.close()
             self.circle.papers = None
         self._met = None
 
@@ -349,7 +388,7 @@ class PeerPump(Pump):
             if company is None:
                 continue
             await self.take(look)
-            told = {**look.values, "boot": self.part.boot, "peers": company.peers(), "refused": dict(company.refused)}
+            told = {**look.values, "boot": self.part.boot, "peers": company.peers(), **company.refusals()}
             await self._asked("peering", partial(self.hub.peering, self.job, told))
             await in_thread(company.keep)
 
@@ -366,7 +405,7 @@ class PeerPump(Pump):
 
     async def _listen(self, messages: Sequence[PeerMessage]) -> list[Told]:
         """What a peer says in one letter; what it is answered."""
-        heard = [Heard(message) for message in messages]
+        heard = await self._jury.heard(messages, self.circle.company)
         await asyncio.gather(*(self.take(one) for one in heard))
         return [told for one in heard for told in one.told]
 
@@ -378,14 +417,19 @@ class PeerPump(Pump):
     def _see(self, live: frozenset[str]) -> None:
         self._put(Live(live))
 
+    def _crossed(self) -> int:
+        return self.circle.company.ledger.crossed if self.circle.company is not None else 0
+
     def _about(self) -> dict[str, Any]:
         peer, gossip = self.peer, self.peer.gossip
+        exchange_bytes = gossip.me.exchange_bytes if gossip is not None else 0
         return {
             "state": peer.state,
             "term": peer.term,
             "round": gossip.me.round if gossip is not None else 0,
             "weight": gossip.me.weight if gossip is not None else 0.0,
             "seen": dict(gossip.me.seen) if gossip is not None else {},
+            "budget": peer.meter.shown(exchange_bytes),
         }
 
     def _shown_to_people(self) -> dict[str, Any]:
@@ -408,10 +452,10 @@ class PeerPump(Pump):
     def _is_here(self, ref: Ref | None) -> bool:
         return ref is None or self.desk.bodies.size(ref.digest) == ref.nbytes
 
-    def _bring(self, order: Order) -> None:
-        """Have the model of an order to carry on, before the machine hears of it."""
+    def _bring(self, order: Order, by: str) -> None:
+        """Have the model of an order to carry on, before the machine hears of it. `by`: who has carried it."""
         known = self._coming
-        self._coming = order
+        self._coming, self._coming_by = order, by
         if known is not None and known.id == order.id and self._bringing is not None:
             return
         if self._bringing is not None:
@@ -429,7 +473,8 @@ class PeerPump(Pump):
                 self._coming = self._bringing = None
                 return
             coming, self._coming, self._bringing = self._coming, None, None
-            await super().take(coming)
+            assert coming is not None
+            await super().take(Relayed(self._coming_by, coming) if self._coming_by else coming)
 
     async def _fetch(self, ref: Ref | None, watch: Watch) -> Slots:
         """What came along with an order is kept in a file as well: from there this node could carry on."""

@@ -28,6 +28,7 @@ class AsyncSGD(Algorithm):
 
     name: ClassVar[str] = "asgd"
     title: ClassVar[str] = "Staleness-aware asynchronous SGD (Zhang et al. 2016)"
+    coordinatewise: ClassVar[bool] = True
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -30,6 +30,7 @@ class FedAsync(Algorithm):
 
     name: ClassVar[str] = "fedasync"
     title: ClassVar[str] = "FedAsync (Xie et al. 2019)"
+    coordinatewise: ClassVar[bool] = True
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -20,3 +20,4 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
+    coordinatewise: ClassVar[bool] = True

@@ -26,6 +26,7 @@ class FedBuff(Algorithm):
 
     name: ClassVar[str] = "fedbuff"
     title: ClassVar[str] = "FedBuff (Nguyen et al. 2022)"
+    coordinatewise: ClassVar[bool] = True
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

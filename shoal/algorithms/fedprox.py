@@ -5,17 +5,20 @@ Algorithm 2 (FedProx). Node k trains on
 
     F_k(w) + mu/2 ||w - w_t||^2          so that each local step adds mu (w - w_t) to the gradient
 
-and the rest is federated averaging, which mu = 0 is.
+and the rest is federated averaging, which mu = 0 is. Partial work (section 5.2 there: gamma-inexact solutions): what a
+straggler has done counts as if it had done all. `partial` has each order, with that chance, be done for some
+number of epochs from 1 to E, by the order's own seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
-from shoal.core.learner import Learner
+from shoal.core.learner import Budget, Learner
 from shoal.core.tree import Slots, Tree, sub, towards
 
 
@@ -25,13 +28,26 @@ class FedProx(Algorithm):
 
     name: ClassVar[str] = "fedprox"
     title: ClassVar[str] = "FedProx (Li et al. 2020)"
+    coordinatewise: ClassVar[bool] = True
 
     mu: float = 0.1
     """The strength of the spring; 0: federated averaging. Too great a one slows learning down."""
+    partial: float = 0.0
+    """The share of orders that are done for fewer epochs, 1 to E of them at random, as stragglers would; 0: none."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < float("inf"):
             raise InvalidJob(f"fedprox: mu is {self.mu}, but must not be negative", code="job.algorithm")
+        if not 0 <= self.partial <= 1:
+            raise InvalidJob(f"fedprox: partial is {self.partial}, but a share lies in [0, 1]", code="job.algorithm")
+        if self.partial and self.epochs < 2:
+            text = f"fedprox: partial is {self.partial}, but of {self.epochs:g} epochs nothing can be left out"
+            raise InvalidJob(text, code="job.algorithm", hint="raise epochs to 2 or more, or leave partial out")
+
+    def budget(self, task: Task) -> Budget:
+        """All epochs, or a part of them."""
+        whole, rng = super().budget(task), Random(f"partial/{task.seed}")  # reproducible, not secret
+        return replace(whole, epochs=rng.randint(1, int(self.epochs))) if rng.random() < self.partial else whole
 
     def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
         """Evaluate what was sent, train near it, report the displacement."""

@@ -22,6 +22,7 @@ class FedSGD(Algorithm):
 
     name: ClassVar[str] = "fedsgd"
     title: ClassVar[str] = "Federated SGD (McMahan et al. 2017)"
+    coordinatewise: ClassVar[bool] = True
 
     epochs: float = 1.0
     """Always one pass: the gradient of all local data."""

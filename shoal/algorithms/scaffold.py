@@ -28,6 +28,7 @@ class Scaffold(Algorithm):
 
     name: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "SCAFFOLD (Karimireddy et al. 2020)"
+    coordinatewise: ClassVar[bool] = True
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 def algorithms(
     name: Annotated[str, typer.Argument(metavar="NAME", help="show only this one", show_default=False)] = "",
 ) -> None:
-    """List algorithms, schedules, filters and ways of mixing, with their fields and defaults."""
+    """List algorithms, schedules, filters, selections and ways of mixing, with their fields and defaults."""
     from shoal.core.errors import ShoalError
     from shoal.plugins import KINDS, PEER_KINDS, suggestion
 
@@ -30,7 +28,7 @@ def algorithms(
     if not found:
         every = [key for known in kinds.values() for key in known()]
         raise ShoalError(
-            f"no algorithm, schedule, filter or way of mixing is called {name!r}",
+            f"no algorithm, schedule, filter, selection or way of mixing is called {name!r}",
             code="usage.name",
             hint=suggestion(name, every),
         )
@@ -45,6 +43,7 @@ def algorithms(
 
 def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
     """One of them, as the envelope has it."""
+    from shoal.plugins import field_notes
     from shoal.spec import settings_of
 
     notes = field_notes(kind)
@@ -54,18 +53,3 @@ def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
     ]
     about = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
     return {"kind": what, "name": name, "title": getattr(kind, "title", ""), "about": about, "fields": fields}
-
-
-def field_notes(kind: type[Any]) -> dict[str, str]:
-    """The string that stands below each field in the source of a class and of those that it inherits from."""
-    notes: dict[str, str] = {}
-    for base in reversed(kind.__mro__[:-1]):
-        try:
-            body = ast.parse(dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError, SyntaxError):
-            continue  # a class without its source has no notes
-        assert isinstance(body, ast.ClassDef)
-        for field, note in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant):
-                notes[ast.unparse(field.target)] = inspect.cleandoc(str(note.value.value)).replace("\n", " ")
-    return notes

@@ -97,13 +97,26 @@ class Api:
         """Read."""
         return self._json("GET", path, params=params or None)
 
+    def every(self, path: str, what: str, **params: Any) -> list[Any]:
+        """Read all pages of a list: what stands under `what` in each."""
+        page = self.get(path, **params)
+        found = list(page[what])
+        while page.get("next"):
+            page = self.get(path, after=page["next"], **params)
+            found += page[what]
+        return found
+
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Make or change something."""
         return self._json("POST", path, body=body)
 
-    def delete(self, path: str) -> None:
+    def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Set something instead of what it was."""
+        return self._json("PUT", path, body=body)
+
+    def delete(self, path: str, **params: Any) -> dict[str, Any]:
         """Remove something."""
-        self._json("DELETE", path)
+        return self._json("DELETE", path, params=params or None)
 
     def _json(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         out.detail(f"{method} {self.url}{BASE}{path}")

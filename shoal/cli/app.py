@@ -8,16 +8,21 @@ from typing import Annotated
 import typer
 
 from shoal.cli import config, data, jobs, nodes, peer, tokens
+from shoal.cli.alerts import alerts
 from shoal.cli.algorithms import algorithms
 from shoal.cli.compare import compare
 from shoal.cli.coordinator import coordinator
 from shoal.cli.demo import demo
 from shoal.cli.doctor import doctor
 from shoal.cli.export import export
+from shoal.cli.failures import failures
 from shoal.cli.join import join
+from shoal.cli.logs import logs
+from shoal.cli.models import demote, models, promote
 from shoal.cli.output import Flags, out
 from shoal.cli.peers import peers
 from shoal.cli.program import Program
+from shoal.cli.rebuild import rebuild
 from shoal.cli.run import run
 from shoal.cli.simulate import simulate
 from shoal.cli.switch import switch
@@ -84,7 +89,14 @@ for command, panel in (
     (run, THERE),
     (switch, THERE),
     (peers, THERE),
+    (failures, THERE),
+    (logs, THERE),
+    (alerts, THERE),
+    (models, THERE),
+    (promote, THERE),
+    (demote, THERE),
     (export, THERE),
+    (rebuild, THERE),
     (compare, THERE),
     (simulate, ALONE),
     (algorithms, ALONE),

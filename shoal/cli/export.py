@@ -1,4 +1,4 @@
-"""`shoal export`: a job's model and its metrics as files."""
+"""`shoal export`: a job's model, its metrics, or all that is known of it, as files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import csv
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import Job, Token, Url
+from shoal.cli.options import Job, Token, Url, spread
 from shoal.cli.output import out
 from shoal.cli.text import safe, size
 from shoal.core.errors import ShoalError
@@ -20,53 +22,57 @@ if TYPE_CHECKING:
     from shoal.cli.api import Api
 
 
+@dataclass(frozen=True)
+class Instead:
+    """What is written instead of a model."""
+
+    metrics: Annotated[
+        Path | None,
+        typer.Option(help="write all versions' metrics to FILE.jsonl or FILE.csv instead", show_default=False),
+    ] = None
+    record: Annotated[
+        Path | None,
+        typer.Option(help="write the run to FILE.json instead, for shoal compare", show_default=False),
+    ] = None
+    run: Annotated[
+        Path | None,
+        typer.Option(help="write all that is known of the run to FILE.jsonl instead", show_default=False),
+    ] = None
+
+
+@spread
 def export(
     job: Job,
     *,
-    version: Annotated[str, typer.Option(help="a number, or best (by accuracy), or last")] = "last",
+    version: Annotated[
+        str, typer.Option(help="a number, or best (by accuracy), last, or a label such as production")
+    ] = "last",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="the model's file (default JOB-VERSION.safetensors)", show_default=False),
     ] = None,
-    metrics: Annotated[
-        Path | None,
-        typer.Option(help="write all versions' metrics to FILE.jsonl or FILE.csv instead", show_default=False),
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="write the run to FILE.json instead, for shoal compare", show_default=False),
-    ] = None,
+    instead: Instead,
     force: Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Download a job's model (safetensors, its SHA-256 checked), or its metrics.
+    """Download a job's model (safetensors, its SHA-256 checked), its metrics, or all of the run.
 
     Example: shoal export digits --version best -o digits.safetensors
 
-    With --metrics or --record only these are written, unless -o is given too.
+    With --metrics, --record or --run only these are written, unless -o is given too.
     """
-    from shoal.cli.api import connect, segment
-    from shoal.cli.compare import fetch, write
+    from shoal.cli.api import connect
 
-    if metrics is not None and metrics.suffix not in (".jsonl", ".csv"):
-        raise ShoalError(f"{metrics}: neither .jsonl nor .csv", code="usage.invalid", hint="the ending says the format")
-    for path in (output, metrics, record):
+    if instead.metrics is not None and instead.metrics.suffix not in (".jsonl", ".csv"):
+        text = f"{instead.metrics}: neither .jsonl nor .csv"
+        raise ShoalError(text, code="usage.invalid", hint="the ending says the format")
+    others = (instead.metrics, instead.record, instead.run)
+    for path in (output, *others):
         _vacant(path, force)
-    data: dict[str, Any] = {}
-    lines = []
     with connect(url, token) as api:
-        if metrics is not None:
-            rows = api.get(f"/jobs/{segment(job)}/versions", points=0)["versions"]
-            write_metrics(metrics, rows)
-            data["metrics"] = {"path": metrics, "versions": len(rows)}
-            lines.append(f"{safe(metrics)}: {len(rows)} versions")
-        if record is not None:
-            run = fetch(api, job)
-            write(run, record)
-            data["record"] = {"path": record, "versions": len(run.versions)}
-            lines.append(f"{safe(record)}: {len(run.versions)} versions")
-        if (metrics is None and record is None) or output is not None:
+        data, lines = _write_others(api, job, instead)
+        if others == (None, None, None) or output is not None:
             number = resolve(api, job, version)
             path = output or Path(f"{job}-{number}.safetensors")
             _vacant(path, force)
@@ -77,20 +83,43 @@ def export(
     out.answer(data, *lines)
 
 
+def _write_others(api: Api, job: str, instead: Instead) -> tuple[dict[str, Any], list[str]]:
+    """Write what is asked for beside a model; (for programs, for people)."""
+    from shoal.cli.api import segment
+    from shoal.cli.compare import fetch, write
+
+    data: dict[str, Any] = {}
+    lines = []
+    if instead.metrics is not None:
+        rows = api.get(f"/jobs/{segment(job)}/versions", points=0)["versions"]
+        write_metrics(instead.metrics, rows)
+        data["metrics"] = {"path": instead.metrics, "versions": len(rows)}
+        lines.append(f"{safe(instead.metrics)}: {len(rows)} versions")
+    if instead.record is not None:
+        known = fetch(api, job)
+        write(known, instead.record)
+        data["record"] = {"path": instead.record, "versions": len(known.versions)}
+        lines.append(f"{safe(instead.record)}: {len(known.versions)} versions")
+    if instead.run is not None:
+        data["run"] = {"path": instead.run, **save_run(api, job, instead.run)}
+        lines.append(f"{safe(instead.run)}: {size(data['run']['bytes'])}, {_told(data['run']['lines'])}")
+    return data, lines
+
+
 def _vacant(path: Path | None, force: bool) -> None:
     if path is not None and path.exists() and not force:
         raise ShoalError(f"{path} exists", code="usage.exists", hint="choose another file, or add --force")
 
 
 def resolve(api: Api, job: str, version: str) -> int:
-    """The number that `version` means. Raises `ShoalError` when there is none."""
+    """The number that `version` (a number, best, last, a label) means. Raises `ShoalError` when there is none."""
     from shoal.cli.api import segment
 
     if version.isdecimal():
         return int(version)
-    if version not in ("best", "last"):
-        raise ShoalError(f"--version {version}: a number, best or last", code="usage.invalid")
     found = api.get(f"/jobs/{segment(job)}")
+    if version not in ("best", "last"):
+        return _labelled(found, version)
     if found["model"] is None:
         raise ShoalError(f"{job} has no model yet", code="job.no-model", hint=f"shoal jobs show {job}")
     if version == "last":
@@ -100,28 +129,73 @@ def resolve(api: Api, job: str, version: str) -> int:
     return int(found["best"]["version"])
 
 
+def _labelled(job: dict[str, Any], label: str) -> int:
+    labels: dict[str, int] = job.get("labels", {})
+    if label not in labels:
+        known = ", ".join(sorted(labels)) or "none"
+        raise ShoalError(
+            f"{label}: neither a number, best or last, nor a label of {job['name']}",
+            code="usage.invalid",
+            hint=f"labels of this job: {known}",
+        )
+    return labels[label]
+
+
 def download(api: Api, job: str, number: int, path: Path) -> dict[str, Any]:
     """Fetch one model beside `path`, check it, and move it there whole. Raises `ShoalError`."""
-    from shoal.cli.api import segment
+    digest = hashlib.sha256()
 
-    partial = path.with_name(f".{path.name}.part")
-    digest, done = hashlib.sha256(), 0
-    try:
-        with api.download(f"/jobs/{segment(job)}/models/{number}") as body, partial.open("wb") as file:
-            with out.progress(f"version {number}", body.nbytes) as advance:
-                for piece in body.pieces:
-                    file.write(piece)
-                    digest.update(piece)
-                    done += len(piece)
-                    advance(done, f"{size(done)} of {size(body.nbytes)}")
-            file.flush()
-            os.fsync(file.fileno())
-        if body.digest and digest.hexdigest() != body.digest:
+    def check(expected: str) -> None:
+        if expected and digest.hexdigest() != expected:
             raise ShoalError(
-                f"the model arrived damaged: sha256 {digest.hexdigest()}, expected {body.digest}",
+                f"the model arrived damaged: sha256 {digest.hexdigest()}, expected {expected}",
                 code="export.damaged",
                 hint="try again; if it happens twice, look at the coordinator's disk",
             )
+
+    done = _fetch(api, (job, f"models/{number}"), path, f"version {number}", digest.update, check)
+    return {"bytes": done, "sha256": digest.hexdigest()}
+
+
+def save_run(api: Api, job: str, path: Path) -> dict[str, Any]:
+    """Fetch a run as JSON Lines beside `path`, and move it there when its last line has come. Raises `ShoalError`."""
+    tail, lines = b"", {}
+
+    def take(piece: bytes) -> None:
+        nonlocal tail
+        tail = (tail + piece)[-END_BYTES_MAX:]
+
+    def check(_: str) -> None:
+        lines.update(_counted(tail))
+
+    done = _fetch(api, (job, "export"), path, "the run", take, check)
+    return {"bytes": done, "lines": lines}
+
+
+def _fetch(
+    api: Api,
+    of_job: tuple[str, str],
+    path: Path,
+    what: str,
+    take: Callable[[bytes], None],
+    check: Callable[[str], None],
+) -> int:
+    """Fetch (job, page) beside `path`, each piece shown to `take`; move it there once `check` lets the digest pass."""
+    from shoal.cli.api import segment
+
+    (job, page), partial, done = of_job, path.with_name(f".{path.name}.part"), 0
+    try:
+        with api.download(f"/jobs/{segment(job)}/{page}") as body, partial.open("wb") as file:
+            whole = f" of {size(body.nbytes)}" if body.nbytes is not None else ""
+            with out.progress(what, body.nbytes) as advance:
+                for piece in body.pieces:
+                    file.write(piece)
+                    take(piece)
+                    done += len(piece)
+                    advance(done, f"{size(done)}{whole}")
+            file.flush()
+            os.fsync(file.fileno())
+        check(body.digest)
         partial.replace(path)
     except OSError as error:
         raise ShoalError(
@@ -129,7 +203,29 @@ def download(api: Api, job: str, number: int, path: Path) -> dict[str, Any]:
         ) from None
     finally:
         partial.unlink(missing_ok=True)
-    return {"bytes": done, "sha256": digest.hexdigest()}
+    return done
+
+
+END_BYTES_MAX = 1000
+"""The line that ends a run is shorter."""
+
+
+def _counted(tail: bytes) -> dict[str, int]:
+    """How many lines of each type the last line tells of. Raises `ShoalError` when it is not the last of a run."""
+    try:
+        last = json.loads(tail.rstrip().rpartition(b"\n")[2])
+        if last["type"] == "end":
+            return dict(last["lines"])
+    except (ValueError, KeyError, TypeError):
+        last = None
+    raise ShoalError("the run broke off on its way", code="export.damaged", hint="try again")
+
+
+def _told(lines: dict[str, int]) -> str:
+    return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in lines.items() if kind in _NAMED)
+
+
+_NAMED = ("version", "report", "note", "failure")
 
 
 def write_metrics(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -13,29 +13,33 @@ from shoal.cli.text import number, pairs, percent, safe, seconds, size, state, t
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop.")
+app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, clone, tag.")
 
 
 @app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Jobs at a coordinator: list, show, pause, resume, stop. Alone: list."""
+    """Jobs at a coordinator: list, show, pause, resume, stop, clone, tag. Alone: list."""
     hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
-        list_jobs(url, token)
+        list_jobs(url=url, token=token)
 
 
 @app.command("list")
-def list_jobs(url: Url = None, token: Token = None) -> None:
+def list_jobs(
+    tag: Annotated[str, typer.Option(help="only those that have it", show_default=False)] = "",
+    url: Url = None,
+    token: Token = None,
+) -> None:
     """List all jobs, with how far they are and how good."""
     from shoal.cli.api import connect
 
     with connect(url, token) as api:
-        found = api.get("/jobs")["jobs"]
+        found = [job for job in api.every("/jobs", "jobs") if tag in ("", *job.get("tags", ()))]
     columns = ("job", "state", "version", "accuracy", "best", "nodes", "up", "down", "algorithm")
     rows = table(*columns, right=_NUMERIC, spare=("best", "nodes", "algorithm"))
     for job in found:
         rows.add_row(*_row(job))
-    hint = "no jobs yet: [bold]shoal run JOB.toml[/] submits one"
+    hint = f"no job has the tag {safe(tag)}" if tag else "no jobs yet: [bold]shoal run JOB.toml[/] submits one"
     out.answer({"jobs": found}, rows if found else hint)
 
 
@@ -101,9 +105,14 @@ def summary(job: dict[str, Any]) -> Table:
     if job.get("mode_since"):
         since = job["mode_since"][:19].replace("T", " ")
         rows += [("mode", f"{job['mode']}: {MODES[job['mode']]} [dim](since {since} UTC)[/]")]
+    if job.get("rebuilt"):
+        where = "from {node} at version {version}, term {term}".format(**job["rebuilt"])
+        rows += [("rebuilt", f"{safe(where)} [dim](what was before is not known here)[/]")]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
+    if job.get("tags"):
+        rows.append(("tags", safe(", ".join(job["tags"]))))
     for name, value in sorted(job["metrics"].items()):
         rows.append((safe(name), percent(value) if name.endswith("accuracy") else number(value)))
     if job["best"] is not None:
@@ -173,3 +182,61 @@ def _act(verb: str, job: str, body: dict[str, str], url: str | None, token: str 
     with connect(url, token) as api:
         found = api.post(f"/jobs/{segment(job)}/{verb}", body)
     out.answer({"job": found}, summary(found))
+
+
+@app.command("clone")
+def clone(
+    job: Job,
+    name: Annotated[
+        str | None, typer.Option(help="of the new job (default: the next that is free, JOB-2)", show_default=False)
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Begin a job with the file of another, some values changed. It starts with a new model.
+
+    Example: shoal jobs clone digits --set algorithm.lr=0.05
+    """
+    from shoal.cli.api import connect, segment
+    from shoal.cli.values import changed
+
+    with connect(url, token) as api:
+        spec = changed(api.get(f"/jobs/{segment(job)}")["spec"], change or [])
+        spec["name"] = name or next_name(job, {one["name"] for one in api.every("/jobs", "jobs")})
+        found = api.post("/jobs", {"spec": spec})
+    out.notice(f"to watch it: shoal jobs show {found['name']}")
+    out.answer({"job": found}, summary(found))
+
+
+def next_name(job: str, taken: set[str]) -> str:
+    """The first of JOB-2, JOB-3 … that no job has; JOB without its own number."""
+    import re
+    from itertools import count
+
+    stem = re.sub(r"-\d{1,4}$", "", job)
+    names = (stem[: 63 - len(f"-{number}")] + f"-{number}" for number in count(2))
+    return next(one for one in names if one not in taken)
+
+
+@app.command("tag")
+def tag(
+    job: Job,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...", help="to add", show_default=False)] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="to take away; may be given again", show_default=False)
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Give a job tags, or take some away. Everybody sees them: shoal jobs list --tag TAG"""
+    from shoal.cli.api import connect, segment
+
+    path = f"/jobs/{segment(job)}"
+    with connect(url, token) as api:
+        had = api.get(path).get("tags", [])
+        found = api.put(f"{path}/tags", {"tags": sorted({*had, *(tags or [])} - set(remove or []))})
+    out.answer({"job": found}, ", ".join(safe(one) for one in found["tags"]) or f"{job} has no tags")

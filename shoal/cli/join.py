@@ -5,22 +5,45 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.data import share_cache
 from shoal.cli.options import Device, Precision, spread
 from shoal.cli.output import out
+from shoal.cli.text import pairs
 from shoal.cli.values import assignments
+from shoal.core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from edge_client.settings import EdgeSettings
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What it computes with."""
+    """What it computes with, and where; and what jobs may choose it by."""
 
     device: Device = None
     precision: Precision = None
+    train_in: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="thread or process (default: a process of its own, so that this one answers, if others call it)",
+            show_default=False,
+        ),
+    ] = None
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="what jobs may choose this node by; repeatable", show_default=False),
+    ] = None
+    hours: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HH:MM-HH:MM", help="ask this node at these hours alone, in UTC; repeatable", show_default=False
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +60,15 @@ class Peering:
     ] = None
     peer_url: Annotated[
         str | None, typer.Option(metavar="URL", help="how they reach that address", show_default=False)
+    ] = None
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="only fetch what is needed to enter jobs later, without the coordinator")
+    ] = False
+    peer_bytes_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            metavar="BYTES", min=0, help="bytes that may cross in an hour among them, in each job", show_default=False
+        ),
     ] = None
 
 
@@ -86,10 +118,33 @@ def join(
     }
     given |= {"state": state, "options": assignments(option, "--option") if option else None}
     given |= asdict(machine) | asdict(peering)
+    given |= {"tags": given.pop("tag") or None, "hours": machine.hours or None}
     given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None
+    only_prepare = given.pop("prepare")
     settings = load(EdgeSettings, "edge", config=out.flags.config, given=given)
+    if only_prepare:
+        return prepared(settings)
     share_cache()
     code = run(settings)
     if code == 0:
         out.answer({"url": settings.url, "name": settings.node, "left": True})
     return code
+
+
+def prepared(settings: EdgeSettings) -> int:
+    """Fetch papers, and say for which jobs."""
+    try:
+        from edge_client.prepare import prepare
+    except ModuleNotFoundError as error:
+        text, hint = f"{error.name} is not installed", 'pip install "shoal[peer]"'
+        raise ShoalError(text, code="usage.extra", hint=hint) from None
+    from datetime import UTC, datetime
+
+    ready = prepare(settings)
+    rows = [
+        (one.job, f"from version {one.version}, until {datetime.fromtimestamp(one.until, UTC):%Y-%m-%d}")
+        for one in ready
+    ]
+    shown = pairs(rows) if rows else "no job that its nodes may carry on by themselves"
+    out.answer({"url": settings.url, "name": settings.node, "ready": [asdict(one) for one in ready]}, shown)
+    return 0

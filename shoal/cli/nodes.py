@@ -29,7 +29,7 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
     from shoal.cli.api import connect
 
     with connect(url, token) as api:
-        found = api.get("/nodes")["nodes"]
+        found = api.every("/nodes", "nodes")
     about = ("device", "shoal", "torch", "python", "platform")
     rows = table("node", "state", "jobs", "heard of", *about, prose=["jobs"], spare=about)
     for node in found:

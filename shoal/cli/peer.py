@@ -58,6 +58,10 @@ class Net:
     lan: Annotated[
         bool, typer.Option("--lan", help="announce this peer on its network, and look for the others there")
     ] = False
+    bytes_per_hour: Annotated[
+        float,
+        typer.Option(metavar="BYTES", min=0, help="bytes that may cross in an hour, if fewer than the job allows"),
+    ] = 0.0
 
 
 app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
@@ -179,6 +183,7 @@ def run(
         books=books,
         linger_s=linger,
         lan=net.lan,
+        bytes_per_hour=net.bytes_per_hour,
     )
     host, port = where(net.listen, papers.me.urls[0] if papers.me.urls else "", everywhere=net.lan)
     rounds = papers.spec.gossip.rounds or papers.spec.rounds

@@ -61,7 +61,11 @@ def shown(found: dict[str, Any]) -> RenderableType:
 
 def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
     """One line for each peer."""
-    columns = ("peer", "state", "term", "round", "weight", "holds", "sees", "exchanges", "sent", "received", "refused")
+    metered = any(row["budget"] is not None for row in rows)
+    columns = ["peer", "state", "term", "round", "weight", "holds", "sees", "exchanges", "sent", "received", "refused"]
+    columns += ["budget"] if metered else []
+    carries = any(_carried(row) for row in rows)
+    columns += ["carried"] if carries else []
     made = table(*columns, right=columns[2:], prose=["sees", "refused"], spare=("weight", "term", "received"))
     for row in rows:
         edges = row["peers"].values()
@@ -77,16 +81,41 @@ def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
             str(sum(edge["exchanges"] for edge in edges)) if told else "–",
             size(sum(edge["sent"] for edge in edges)) if told else "–",
             size(sum(edge["received"] for edge in edges)) if told else "–",
-            ", ".join(f"{safe(code)} {count}" for code, count in sorted(row["refused"].items())),
+            _refused(row),
+            *((budget(row["budget"]),) if metered else ()),
+            *((size(_carried(row)),) if carries else ()),
         )
     return made
+
+
+def budget(found: dict[str, Any] | None) -> str:
+    """How many bytes a peer may still send and receive, and when it may exchange again."""
+    if found is None:
+        return "–"
+    if found["wait_s"] > 0:
+        return f"[yellow]used up[/], again in {seconds(found['wait_s'])}"
+    return f"{size(max(0, round(found['left'])))} left"
 
 
 LATE_S = 15.0
 """A peer's word is told every 5 s."""
 
 
+def _carried(row: dict[str, Any]) -> int:
+    """Bytes that a peer has passed on to the coordinator for others, and back."""
+    return sum(edge.get("carried", 0) for edge in row["peers"].values())
+
+
+def _refused(row: dict[str, Any]) -> str:
+    """What a peer has refused, by code, and with whom it begins nothing because of it."""
+    parts = [f"{safe(code)} {count}" for code, count in sorted(row["refused"].items())]
+    parts += [f"[yellow]{safe(name)} in quarantine[/]" for name in row.get("quarantine", [])]
+    return ", ".join(parts)
+
+
 def _state(row: dict[str, Any]) -> str:
+    if row.get("relayed_by"):
+        return f"[yellow]⇄ relayed by {safe(row['relayed_by'])}[/]"
     if row["state"] is None:
         return "–"
     late = row["told_s"] is not None and row["told_s"] > LATE_S

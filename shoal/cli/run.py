@@ -29,6 +29,9 @@ class Watching:
         float | None,
         typer.Option(min=0, help="seconds to watch; then exit with 4, the job goes on", show_default=False),
     ] = None
+    hold: Annotated[bool, typer.Option("--hold", help="submit it paused, and return; shoal jobs resume starts it")] = (
+        False
+    )
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,17 @@ def run(
         raise ShoalError(
             "--compare waits for each job before it makes the next", code="usage.invalid", hint="add --together"
         )
+    if jobs and watching.hold:
+        raise ShoalError("--compare runs what it makes", code="usage.invalid", hint="leave out --hold")
     with connect(url, token) as api:
         start = {} if model is None else {"start_model": send_model(api, model)}
         if jobs:
             run_all(api, [{"spec": one, **start} for _, one in jobs.values()], watching, several)
             return
-        job = submit(api, {"spec": values, **start})
+        job = submit(api, {"spec": values, **start, **({"hold": True} if watching.hold else {})})
+        if watching.hold:
+            out.answer({"job": job}, f"shoal jobs resume {spec.name}")
+            return
         if not watching.watch:
             out.answer({"job": job}, f"shoal jobs show {spec.name}")
             return

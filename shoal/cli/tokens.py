@@ -27,7 +27,7 @@ def create(
         typer.Option(help="node: joins once; operator: may do all; viewer: may look"),
     ] = "node",
     name: Annotated[str, typer.Option(help="only a node of this name may use it", show_default=False)] = "",
-    uses: Annotated[int, typer.Option(min=1, max=10_000, help="how many nodes may join with it")] = 1,
+    uses: Annotated[int, typer.Option(min=1, max=1000, help="how many nodes may join with it")] = 1,
     ttl_s: Annotated[
         float | None,
         typer.Option(

@@ -40,7 +40,14 @@ def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> 
     from shoal.spec import load_job, parse_job
 
     load_job(path)  # what is wrong with the file itself is said with its path
-    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    values = changed(tomllib.loads(path.read_text(encoding="utf-8")), changes)
+    if name is not None:
+        values["name"] = name
+    return parse_job(values), values
+
+
+def changed(values: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """The values of a job with some keys set anew."""
     for key, value in assignments(changes, "--set").items():
         *tables, last = key.split(".")
         table = values
@@ -49,6 +56,4 @@ def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> 
             if not isinstance(table, dict):
                 raise ShoalError(f"--set {key}: {inner} is no table", code="usage.invalid", hint="see the job file")
         table[last] = value
-    if name is not None:
-        values["name"] = name
-    return parse_job(values), values
+    return values

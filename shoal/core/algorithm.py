@@ -97,6 +97,10 @@ class Algorithm:
     gossips: ClassVar[bool] = True
     """Whether nodes can carry on without the hub: it keeps nothing but the model that they would miss."""
 
+    coordinatewise: ClassVar[bool] = False
+    """Whether `step` makes each weight of what is known of that weight alone: then the model can be split over shards
+    (`shoal.core.shards`)."""
+
     alike: ClassVar[bool] = False
     """Whether every report counts alike, whatever its node holds; else by its weight."""
 

@@ -9,7 +9,8 @@ After its last local round a peer goes on mixing, and takes a turn at it now and
     all are near         the rounds of everybody that is there, as its model holds them, say so: it may go
     none is waited for   ... unless somebody who may come back has been away for less than `linger_s`
 
-It goes as well when nothing new has come for `silence_s`, so it ends in any case. Who can reach nobody goes at once.
+It goes as well when nothing new has come for `silence_s`, so it ends in any case; time in which budgets of bytes keep
+it from meeting anybody does not count. Who can reach nobody goes at once.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Me(Protocol):
     away: frozenset[str]
     beyond: frozenset[str]
     meetings: list[tuple[str, float]]
+    hindered_until: float
 
     def learn_of(self, seen: Seen) -> None:
         """Let the model's version vector hold this as well."""
@@ -98,6 +100,8 @@ class Draining:
             me.learn_of({me.node: own + 1})
         if sum(me.seen.values()) != self._news:
             self._idle, self._news, self._new_at = 0, sum(me.seen.values()), now
+        if now < me.hindered_until:
+            self._new_at = now
         waits = bool(me.away) and now < self._since + self.policy.linger_s
         said = near and all(self._says_near(me.seen.get(node, 0)) for node in self._there(me))
         silent = self._agreed and now >= self._new_at + self.policy.silence_s

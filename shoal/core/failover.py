@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Ref
+from shoal.core.filter import Filters, unpack
+from shoal.core.message import Bodies, Ref
+from shoal.core.tree import Slots, add
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,12 @@ class Decreed:
 
     term: int
     why: str
+
+
+def carried_on(algorithm: Algorithm, filters: Filters, bodies: Bodies, base: Ref, unsaid: Ref | None) -> Slots:
+    """What a node begins with that carries on from a version, and from what it has not been able to report on it."""
+    slots = algorithm.init(tree_slot(bodies.get(base), "model"))
+    if unsaid is None:
+        return slots
+    update = unpack(filters, bodies.get(unsaid), algorithm.reply(slots))
+    return {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import ClassVar, Literal
 
-from shoal.core.errors import InvalidPayload
+import numpy as np
+
+from shoal.core.errors import InvalidJob, InvalidPayload
+from shoal.core.floats import row, with_row
 from shoal.core.tree import Layout, Slots, Tree, add, same_layout, sub
+
+Stage = Literal["", "choice", "precision"]
+"""What a filter does: it chooses among numbers, or it rounds them. The empty one fits anywhere."""
+
+UNSENT = "unsent."
+"""Begins the slots of a node's private memory that hold what filters have left out of its updates."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,18 @@ class Filter:
 
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
+    stage: ClassVar[Stage] = ""
+    """Where in a list it belongs."""
+    feedback: ClassVar[bool] = False
+    """Whether what it leaves out must be sent later: without that it would never arrive."""
+
+    differences: ClassVar[bool] = False
+    """Whether models, too, go as differences: to the version before, for nodes that hold it."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether a model can be used as it comes out, and not only a small change of one: see `for_models`."""
+        return False
 
     def layout(self, layout: Layout) -> Layout:
         """The layout of what is sent for a tree of that layout."""
@@ -36,6 +58,40 @@ class Filter:
 
 
 Filters = Sequence[Filter]
+
+
+STAGES: tuple[Stage, ...] = ("choice", "precision")
+"""In which order they come, each at most once: what is rounded first leaves nothing to choose by."""
+
+
+def check_filters(filters: Filters) -> None:
+    """Raise `InvalidJob` for a list that could not be undone, or would send noise."""
+    staged = [one for one in filters if one.stage]
+    for first, then in pairwise(staged):
+        if STAGES.index(then.stage) > STAGES.index(first.stage):
+            continue
+        twice = first.stage == then.stage
+        raise InvalidJob(
+            f"filters: {first.name} before {then.name}",
+            code="job.filter",
+            hint=f"both set the {first.stage}: leave one out" if twice else f"{then.name} comes before {first.name}",
+        )
+    probe = Tree.of({"weight": np.linspace(-1, 1, 7, dtype=np.float32), "count": np.array([3])})
+    try:
+        again = unpack_tree(filters, pack_tree(filters, probe, 0), probe.layout)
+        same_layout(probe.layout, again.layout)
+    except (InvalidPayload, ValueError, TypeError, LookupError) as error:
+        names = ", ".join(one.name for one in filters)
+        raise InvalidJob(f"filters: {names} cannot undo what they do: {error}", code="job.filter") from None
+
+
+def for_models(filters: Filters) -> tuple[Filter, ...]:
+    """Those of a list that peers put the models through which they show each other.
+
+    Two peers of a mean hold no base that a difference could be to, so whole models go: what rounds each number a little
+    may, what leaves numbers out may not.
+    """
+    return tuple(one for one in filters if one.whole)
 
 
 def packed_layout(filters: Filters, layout: Layout) -> Layout:
@@ -68,6 +124,31 @@ def pack(filters: Filters, slots: Slots, seed: int) -> Slots:
     return {n: pack_tree(filters, value, seed) if isinstance(value, Tree) else value for n, value in slots.items()}
 
 
+def pack_all(filters: Filters, slots: Slots, memory: Slots, seed: int) -> tuple[Slots, Slots]:
+    """(an update as it is sent with what was left out of the ones before, what is left out now).
+
+    Error feedback (Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018, Algorithm 1): with the memory
+    m and the update g, s = pack(m + g) is sent, and m becomes m + g - unpack(s). Both are of one node and of the same
+    form; a memory of another form belongs to another model, and is dropped.
+    """
+    if not any(one.feedback for one in filters):
+        return pack(filters, slots, seed), {}
+    sent, left = dict(slots), dict[str, Tree | float]()
+    for name, tree in slots.items():
+        if isinstance(tree, Tree):
+            sent[name], left[UNSENT + name] = _pack_one(filters, tree, memory.get(UNSENT + name), seed)
+    return sent, left
+
+
+def _pack_one(filters: Filters, tree: Tree, unsent: Tree | float | None, seed: int) -> tuple[Tree, Tree]:
+    wanted = row(tree)
+    if isinstance(unsent, Tree):
+        before = row(unsent)
+        wanted = wanted + before if before.shape == wanted.shape else wanted
+    sent = pack_tree(filters, with_row(tree, wanted), seed)
+    return sent, Tree.of({"floats": wanted - row(unpack_tree(filters, sent, tree.layout))})
+
+
 def packed(filters: Filters, layouts: dict[str, Layout | None]) -> dict[str, Layout | None]:
     """The layouts of `pack`."""
     return {n: packed_layout(filters, one) if one is not None else None for n, one in layouts.items()}
@@ -87,11 +168,19 @@ def unpack(filters: Filters, slots: Slots, layouts: dict[str, Layout | None]) ->
 
 
 def pack_onto(filters: Filters, model: Tree, base: Tree, seed: int) -> tuple[Tree, Tree]:
-    """(what is sent of a model to those who hold `base`, the model that they will have)."""
-    sent = pack_tree(filters, sub(model, base), seed)
+    """(what is sent of a model to those who hold `base`, the model that they will have).
+
+    Filters that need a memory are left out: what they keep back could only come with the next update, but here the
+    next difference may be to another base.
+    """
+    sent = pack_tree(_onto(filters), sub(model, base), seed)
     return sent, unpack_onto(filters, sent, base)
 
 
 def unpack_onto(filters: Filters, sent: Tree, base: Tree) -> Tree:
     """The model of `pack_onto`: the same bits on every machine, for it takes one rounded sum per number."""
-    return add(base, unpack_tree(filters, sent, base.layout))
+    return add(base, unpack_tree(_onto(filters), sent, base.layout))
+
+
+def _onto(filters: Filters) -> Filters:
+    return [one for one in filters if not one.feedback]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.core.message import Order, Report
-from shoal.core.metric import Means
+from shoal.core.metric import PIECES, Means
 from shoal.core.roster import Member
 from shoal.core.sums import SumKind, Totals
 from shoal.core.trial import Trial
@@ -18,7 +18,7 @@ from shoal.core.trial import Trial
 class Gathered:
     """Between two versions."""
 
-    def __init__(self, sums: SumKind) -> None:
+    def __init__(self, sums: SumKind, totals: Totals | None = None) -> None:
         self.opened: float | None = None
         self.population = 0
         self.asked: set[str] = set()
@@ -26,28 +26,32 @@ class Gathered:
         self.recalled: set[str] = set()
         self.late: set[str] = set()
         self.reports: list[Report] = []
+        self.norms: dict[str, float] = {}
+        self.pieces: dict[str, float] = {}
         self.recalled_at: float | None = None
         self.nbytes = 0
-        self.totals = Totals(sums)
+        self.totals = totals if totals is not None else Totals(sums)
         self.means: dict[int, Means] = {}
         self.trial: Trial | None = None
 
     def take(self, report: Report, order: Order) -> None:
         """Remember a report that counts."""
         self.reports.append(report)
+        self.norms[report.node] = report.norm
+        self.pieces[report.node] = report.metrics.get(PIECES, 1.0)
         if order.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
             self.late.add(report.node)
         self.nbytes += report.body.nbytes if report.body is not None else 0
 
     def adds(self, member: Member) -> bool:
         """Whether a member that has carried on has more to bring than what has come in and what is waited for."""
-        known = member.node in self.failed or any(report.node == member.node for report in self.reports)
+        known = member.node in self.failed or member.node in self.norms
         return member.order is None and not known
 
     @property
     def heard_of(self) -> set[str]:
         """Who was asked, or has reported on an order that an earlier version left standing."""
-        return self.asked | {report.node for report in self.reports}
+        return self.asked | self.norms.keys()
 
     def state(self) -> dict[str, Any]:
         """What one and the same event has asked after its close, as JSON values."""
@@ -62,8 +66,8 @@ class Gathered:
         }
 
     @classmethod
-    def restore(cls, sums: SumKind, state: dict[str, Any]) -> Gathered:
-        gathered = cls(sums)
+    def restore(cls, sums: SumKind, state: dict[str, Any], totals: Totals | None = None) -> Gathered:
+        gathered = cls(sums, totals)
         gathered.opened, gathered.population = state["opened"], state["population"]
         gathered.asked, gathered.failed = set(state["asked"]), set(state["failed"])
         gathered.recalled, gathered.recalled_at = set(state["recalled"]), state["recalled_at"]

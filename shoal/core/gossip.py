@@ -25,16 +25,23 @@ from typing import Any, ClassVar, Protocol
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.drain import Drain, Draining
 from shoal.core.errors import InvalidPayload
-from shoal.core.filter import unpack
-from shoal.core.machine import Amend, Done, Effect, Note, Result, Save, Standing, Timer, Wake, Work
+from shoal.core.filter import Filters, pack_tree, packed_layout, unpack, unpack_tree
+from shoal.core.machine import Amend, Done, Effect, Note, Result, Save, Standing, Tell, Timer, Wake, Work
 from shoal.core.message import Bodies, Metrics, Order, Ref, ref_of, ref_state
+from shoal.core.meter import Meter
 from shoal.core.peer_message import MixingMessage, Seen
 from shoal.core.plan import Plan
 from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, norm
+from shoal.core.tree import Slots, Tree, norm, sub
+
+HEAD_BYTES = 4096
+"""What a message takes beside its model, generously: heads of requests, signatures, who has learned how much."""
 
 RETRY_S = (1.0, 60.0)
 """A local round that failed is tried again after so long, doubled each time, up to the second."""
+
+BLUR_KEPT = 0.9
+"""Roundings are drawn: one that happens to be small says little about the next."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,11 @@ PeerEvent = MixingMessage | Decline | Timer | Done | Live | Halt
 PeerEffect = Effect | Learned
 
 
+def exchange_bytes(model_bytes: int) -> int:
+    """What an exchange takes: a model there and one back."""
+    return 2 * (model_bytes + HEAD_BYTES)
+
+
 @dataclass
 class Holding:
     """What a peer holds. Mixers read it, and move `model`; `weight` (examples) is fixed, as conservation needs."""
@@ -96,6 +108,25 @@ class Holding:
     """Whether all local rounds have been made: models only draw together from here on."""
     meetings: list[tuple[str, float]] = field(default_factory=list)
     """While resting: whose model was how far from this one, relative to its length, since somebody last looked."""
+    meter: Meter = field(default_factory=Meter)
+    model_bytes: int = 0
+    """Of a model on its way."""
+    hindered_until: float = -inf
+    """Until then budgets of bytes keep this peer from meeting anybody: that it meets nobody says nothing."""
+    filters: Filters = ()
+    """What models go through that are shown to others: see `shoal.core.filter.for_models`."""
+    blur: float = 0.0
+    """How far off the models were, as others saw them, that were shown last: the greatest of late."""
+
+    @property
+    def exchange_bytes(self) -> int:
+        """What an exchange takes."""
+        return exchange_bytes(self.model_bytes)
+
+    def fit(self, model_bytes: int) -> None:
+        """A model takes so many bytes on its way."""
+        self.model_bytes = model_bytes
+        self.meter.fit(self.exchange_bytes)
 
     @property
     def model(self) -> Tree:
@@ -110,17 +141,29 @@ class Holding:
         self.seen = {node: max(self.seen.get(node, 0), seen.get(node, 0)) for node in sorted({*self.seen, *seen})}
 
     def met(self, partner: str, distance: float) -> None:
-        """That peer's model was so far from this one, or would have moved it so far."""
+        """That peer's model was so far from this one, or would have moved it so far. What filters round off counts as
+        no distance: models would never be near."""
         if self.resting:
-            self.meetings.append((partner, distance / (norm(self.model) or 1.0)))
+            seen = max(0.0, distance - 2 * self.blur)
+            self.meetings.append((partner, seen / (norm(self.model) or 1.0)))
 
     def shown(self) -> Ref:
         """The model as a body for others."""
-        return self.bodies.put({"model": self.model})
+        sent = self.model
+        if self.filters:
+            sent = pack_tree(self.filters, self.model, self.rng.getrandbits(56))
+            blur = norm(sub(unpack_tree(self.filters, sent, self.model.layout), self.model))
+            self.blur = max(blur, BLUR_KEPT * self.blur) if blur < inf else 0.0
+        return self.bodies.put({"model": sent})
 
     def opened(self, ref: Ref) -> Tree:
-        """A body that was shown, by this peer or another."""
-        return tree_slot(self.bodies.get(ref), "model")
+        """A body that was shown, by this peer or another: the same numbers for both. Raises `InvalidPayload`."""
+        sent = tree_slot(self.bodies.get(ref), "model")
+        return unpack_tree(self.filters, sent, self.model.layout) if self.filters else sent
+
+    def seen_by_others(self, shown: Ref) -> Tree:
+        """This very model, which was shown just now, as whoever has that body sees it."""
+        return self.opened(shown) if self.filters else self.model
 
 
 class Mixer(Protocol):
@@ -186,6 +229,10 @@ class Mixing(ABC):
 
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
+    asks: ClassVar[bool] = False
+    """Whether a model is sent only to who has said that it may come, so that a budget of bytes can be kept."""
+    filtered: ClassVar[bool] = False
+    """Whether what it promises holds as well for models that others see only as a job's filters let them."""
 
     @abstractmethod
     def mixer(self) -> Mixer:
@@ -232,6 +279,8 @@ class Gossip:
         gossip._kept = me.slots, ref
         gossip.memory = ref_of(state["memory"])
         mixer.restore(state["mixer"])
+        gossip._fit()
+        me.meter.restore(state.get("budget"))
         return gossip
 
     def state(self) -> dict[str, Any]:
@@ -245,6 +294,7 @@ class Gossip:
             "slots": ref_state(self._ref()),
             "memory": ref_state(self.memory),
             "mixer": self.mixer.state(),
+            "budget": self.me.meter.state(),
         }
 
     def names(self) -> list[Ref]:
@@ -264,6 +314,8 @@ class Gossip:
 
     def start(self, now: float) -> list[PeerEffect]:
         """Begin."""
+        self._fit()
+        self.me.meter.see(now)
         return self._wrapped([*self.mixer.ring(self.me, now), *self._go_on(), *self._rest(now)])
 
     def resume(self) -> list[PeerEffect]:
@@ -285,6 +337,7 @@ class Gossip:
     def on(self, event: PeerEvent, now: float) -> list[PeerEffect]:
         """Take one event and say what follows from it."""
         effects: list[PeerEffect] = []
+        self.me.meter.see(now)
         match event:
             case Timer():
                 effects += self.mixer.ring(self.me, now)
@@ -374,15 +427,22 @@ class Gossip:
         self.drained = draining.over(me, now)
         if self.mixer.waiting or self.drained:
             return []
-        self._turn_at = self._turned_at + draining.pause_s()
+        self._turn_at = max(self._turned_at + draining.pause_s(), me.hindered_until)
         if now < self._turn_at:
             return []
         self._turned_at = now
-        self._turn_at = now + draining.policy.rest_s
         draining.turned()
-        return self.mixer.turn(me, now)
+        effects = self.mixer.turn(me, now)
+        self._turn_at = max(now + draining.policy.rest_s, me.hindered_until)
+        return effects
 
     # Around every event
+
+    def _fit(self) -> None:
+        """Know what a model takes on its way."""
+        me = self.me
+        saved = me.model.layout.nbytes - packed_layout(me.filters, me.model.layout).nbytes
+        me.fit(self._ref().nbytes - saved)
 
     def _ref(self) -> Ref:
         if self._kept is None or self._kept[0] is not self.me.slots:
@@ -391,6 +451,9 @@ class Gossip:
 
     def _wrapped(self, effects: list[PeerEffect]) -> list[PeerEffect]:
         """What has changed is saved first, and the alarm is set last."""
+        for effect in effects:
+            if isinstance(effect, Tell) and (body := getattr(effect.body, "body", None)) is not None:
+                self.me.meter.told(body.nbytes)
         state = self.state()
         if state != self._saved:
             self._saved = state

@@ -58,7 +58,6 @@ from shoal.core.metric import FINISHED, Means
 from shoal.core.plan import Plan
 from shoal.core.roster import Member
 from shoal.core.schedule import Close, Schedule
-from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots
 
 __all__ = ["Hub", "Plan"]
@@ -138,7 +137,7 @@ class Hub(HubActs):
             return [Send(event.node, self.standing(event.node))]
         back = self._return(f"{event.node} has carried on without the server", now) if event.away else []
         new = self.roster.get(event.node) is None
-        member = self.roster.welcome(event.node)
+        member = self.roster.welcome(event.node, event.about)
         if event.away and self.gathered.adds(member):
             self._end_trial()
         elif event.away and self.gathered.trial is not None and self.gathered.trial.excuse(event.node):
@@ -151,7 +150,7 @@ class Hub(HubActs):
         if self.knows(event.node):
             return [Send(event.node, self.standing(event.node))]
         known = self.roster.get(event.node) is not None
-        self.roster.welcome(event.node)
+        self.roster.welcome(event.node, event.about)
         text = f"{event.node} is heard again" if known else f"{event.node} joined"
         return [Note("node", text, self.version, event.node), Send(event.node, self.standing(event.node))]
 
@@ -233,6 +232,7 @@ class Hub(HubActs):
         discount = self.algorithm.discount(staleness)
         self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
         self.gathered.take(report, order)
+        self.roster[report.node].trained(report)
         self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
         return self._measure(report, order.version)
 
@@ -359,7 +359,7 @@ class Hub(HubActs):
             return
         for node in gathered.trial.judges:
             self.roster[node].order = None
-        gathered.trial, gathered.totals = None, Totals(self.plan.sums)
+        gathered.trial, gathered.totals = None, self.nothing()
         for report in gathered.reports:
             assert report.body is not None
             gathered.totals.add(self.bodies.get(report.body), report.weight, report.norm)
@@ -372,6 +372,8 @@ class Hub(HubActs):
         return closed
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:
+        if event.at is not None:
+            self.epoch = event.at - now
         again = self._begin_term(max(self.boot, self.plan.term) + 1)
         return [Note("state", f"coordinator started (boot {self.boot})", self.version), *again]
 

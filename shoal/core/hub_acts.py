@@ -10,6 +10,8 @@ from shoal.core.hub_state import HubState, Phase
 from shoal.core.machine import Effect, Note, Save, Send, Version, Wake
 from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
+from shoal.core.selection import listed
+from shoal.core.shards import Sharded
 from shoal.core.tree import Slots
 from shoal.core.trial import Trial
 from shoal.core.words import counted
@@ -32,7 +34,7 @@ class HubActs(HubState):
         self.phase = "running"
         self.clear_round()
         model = self.keep(self.slots)
-        if self.schedule.anchored:
+        if self.based:
             self.anchor.rebase(self.bodies, self.slots)
             self.numbers = self.schedule.numbers(self.look(now), None)
         return [Save(Version(self.version, model, why, now, now, numbers=self.numbers))]
@@ -49,6 +51,7 @@ class HubActs(HubState):
                 effects += self._begin(self.plan.start, "initial model given with the job", now)
             if self.phase == "evaluating":
                 return effects + self._await_evaluations(now)
+            effects += self._tell_left_out(now)
             acted = False
             for decision in self._decide(self.look(now)):
                 effects += self._act(decision, now)
@@ -76,7 +79,24 @@ class HubActs(HubState):
             case Close():
                 return self._close(decision, now) if self.mode == "server" else self._bring_in(decision.why, now)
             case Wait():
-                return [Wake(decision.until)] if decision.until is not None else []
+                return self._wake(decision.until, now)
+
+    def _wake(self, until: float | None, now: float) -> list[Effect]:
+        """The alarm: at that time, or before when somebody's hours begin."""
+        times = [time for time in (until, self.reopens(now)) if time is not None]
+        return [Wake(min(times))] if times else []
+
+    def _tell_left_out(self, now: float) -> list[Effect]:
+        """A note when others than before are not asked."""
+        found: dict[str, list[str]] = {}
+        for node, why in self.barred(now).items():
+            found.setdefault(why, []).append(node)
+        text = "; ".join(f"{listed(nodes)}: {why}" for why, nodes in sorted(found.items()))
+        if text == self.left_out:
+            return []
+        self.left_out = text
+        said = f"not asked: {text}" if text else "nobody is left out any more"
+        return [Note("decision", said, self.version)]
 
     def _recall(self, recall: Recall, now: float) -> list[Effect]:
         effects: list[Effect] = [Note("decision", recall.why, self.version)]
@@ -101,14 +121,16 @@ class HubActs(HubState):
         shown = trial.shown(node, self.slots) if trial is not None else self.slots
         slots = self.algorithm.order(shown, node, kind) if shown else {}
         plain = kind == "gossip" or trial is not None  # who carries on, or comes back, may hold no base
+        other = slots.get("model") is not self.slots.get("model")  # this node is sent one of its own
+        whole = plain or other or (self.plan.differs and self.roster[node].holds != self.version - 1)
         order = Order(
             id=(self.boot, self.issued),
             node=node,
             kind=kind,
             version=self.version,
             seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node),
-            body=self.body(slots if plain else self.anchor.sent(slots)) if slots else None,
-            base=self.anchor.base if slots and not plain else None,
+            body=self.body(slots if whole else self.anchor.sent(slots)) if slots else None,
+            base=self.anchor.base if slots and not whole else None,
             numbers=self._told() if kind == "train" else {} if plain else self.anchor.numbers,
             until=self.schedule.ahead if kind == "train" else 0,
         )
@@ -130,14 +152,15 @@ class HubActs(HubState):
         view = self.look(now)
         slots = self._merged() if self.mode == "returning" else self._stepped()
         self.version += 1
-        self.slots = self.anchor.moved(self.bodies, slots, close.rebase, self.plan.seed_of(self.version))
+        rebase = close.rebase or self.plan.differs
+        self.slots = self.anchor.moved(self.bodies, slots, rebase, self.plan.seed_of(self.version))
         reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in gathered.reports if r.body is not None)
         self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
         if not close.keep:
             self._withdraw()
         self.clear_round()
         model = self.keep(self.slots)
-        if close.rebase:
+        if rebase:
             self.anchor.rebase(self.bodies, self.slots)
         if self.mode == "returning":
             view = replace(view, reports=())  # they violate nothing
@@ -158,7 +181,8 @@ class HubActs(HubState):
         return self.version >= self.plan.versions or bool(self.ends_after_round)
 
     def _stepped(self) -> Slots:
-        return self.algorithm.step(self.slots | self.anchor.held, self.gathered.totals)
+        slots, totals = self.slots | self.anchor.held, self.gathered.totals
+        return totals.step(self.algorithm, slots) if isinstance(totals, Sharded) else self.algorithm.step(slots, totals)
 
     def _merged(self) -> Slots:
         """The weighted mean of the models that came back; everything but the model is as it was. Uses the sum up."""
@@ -201,7 +225,7 @@ class HubActs(HubState):
     def _ask_for_model(self, now: float) -> list[Effect]:
         """In phase waiting: have exactly one member make an initial model, another one if it takes too long."""
         due = None if self.gathered.opened is None else self.gathered.opened + self.plan.patience_s
-        able = self.roster.able()
+        able = self.allowed(now)
         waiting = [member for member in able if member.order is not None]
         if due is not None and waiting and now < due:
             return [Wake(due)]
@@ -209,7 +233,7 @@ class HubActs(HubState):
             (member.node for member in able if member.order is None), key=lambda node: node in self.gathered.asked
         )
         if not idle:
-            return [Wake(now + self.plan.patience_s)] if waiting else []
+            return self._wake(now + self.plan.patience_s if waiting else None, now)
         self.gathered.opened = None
         ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
         return [*self._ask(ask, now), Wake(now + self.plan.patience_s)]
@@ -218,7 +242,7 @@ class HubActs(HubState):
         """In phase evaluating: ask all once, end when all have answered or time is up."""
         effects: list[Effect] = []
         if self.gathered.opened is None:
-            nodes = tuple(member.node for member in self.roster.able())
+            nodes = tuple(member.node for member in self.allowed(now))
             effects += self._ask(Ask(nodes, "evaluate", f"{len(nodes)} nodes measure the final model"), now)
             self.gathered.opened = now
         due = self.gathered.opened + self.plan.patience_s

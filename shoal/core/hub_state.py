@@ -11,16 +11,32 @@ from shoal.core.anchor import Anchor, anchor_refs
 from shoal.core.away import Mode
 from shoal.core.gathered import Gathered
 from shoal.core.message import Bodies, Metrics, Ref
-from shoal.core.metric import PIECES
 from shoal.core.plan import Plan
-from shoal.core.roster import Roster, order_refs
+from shoal.core.roster import Member, Roster, order_refs
 from shoal.core.schedule import Schedule, View
-from shoal.core.tree import Slots
+from shoal.core.shards import Each, Sharded
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree
 
 Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
 
-PLAIN = ("phase", "mode", "paused_at", "paused_why", "ends_after_round", "version", "boot", "issued", "numbers")
+PLAIN = (
+    "phase",
+    "mode",
+    "paused_at",
+    "paused_why",
+    "ends_after_round",
+    "version",
+    "boot",
+    "issued",
+    "numbers",
+    "epoch",
+    "left_out",
+)
 """What a snapshot takes as it is; the rest needs a form of its own."""
+
+HOURS_SLACK_S = 0.01
+"""An alarm comes so much after the hour, for no rounding error to let it come before."""
 
 
 class HubState:
@@ -39,18 +55,64 @@ class HubState:
         self.roster = Roster()
         self.seconds: tuple[float, ...] = ()
         self.anchor = Anchor(plan.filters)
+        self.based = schedule.anchored or plan.differs
+        """Whether orders name a model that their receivers hold."""
         self.numbers: Metrics = {}
+        self.each: Each = map
+        """How shards are told to do something; a shell may have them do it at the same time."""
+        self.epoch = 0.0
+        """The wall's clock (seconds since 1970) less the hub's, as the last start has told."""
+        self.left_out = ""
+        """What was last said of members that are not asked."""
         self.clear_round()
 
     def clear_round(self) -> None:
         """Forget what was gathered for a version."""
-        self.gathered = Gathered(self.plan.sums)
-        self._stored: dict[frozenset[str], Ref] = {}
+        self.gathered = Gathered(self.plan.sums, self.nothing())
+        self._stored: dict[tuple[frozenset[str], bool], Ref] = {}
+
+    def nothing(self) -> Totals:
+        """A sum of nothing yet: in one piece, or split over shards."""
+        model = self.slots.get("model")
+        if self.plan.shards == 1 or not isinstance(model, Tree):
+            return Totals(self.plan.sums)
+        return Sharded(self.plan.sums, model.layout, self.plan.shards, self.each)
 
     def open_round(self, now: float) -> None:
         """Work on the next version begins, unless it has begun: somebody is asked, or reports what was asked before."""
         if self.gathered.opened is None:
-            self.gathered.opened, self.gathered.population = now, len(self.roster.able())
+            self.gathered.opened, self.gathered.population = now, len(self.allowed(now))
+
+    # Who may be asked
+
+    def barred(self, now: float) -> dict[str, str]:
+        """Members that are not to be asked at this moment, and why not: by whom the job wants, and by the hours.
+
+        Who works for many versions at a stretch, as anchored schedules have it, has no hours.
+        """
+        selection, wall = self.plan.selection, now + self.epoch
+        if not selection.restricts and not self.roster.timed:
+            return {}
+        found = {}
+        for member in self.roster.able():
+            why = selection.excludes(member.candidate)
+            if not why and not self.schedule.anchored:
+                why = selection.closed(member.candidate, wall)
+            if why:
+                found[member.node] = why
+        return found
+
+    def allowed(self, now: float) -> list[Member]:
+        """Members that may be asked at this moment."""
+        able, barred = self.roster.able(), self.barred(now)
+        return [member for member in able if member.node not in barred] if barred else able
+
+    def reopens(self, now: float) -> float | None:
+        """When to look again, on the hub's clock, because of hours; None where there are none to wait for."""
+        selection, wall = self.plan.selection, now + self.epoch
+        waiting = [self.roster[node].candidate for node in self.barred(now)]
+        times = [selection.opens(one, wall) for one in waiting if not selection.excludes(one)]
+        return min(times) - self.epoch + HOURS_SLACK_S if times else None
 
     # Bodies
 
@@ -62,16 +124,18 @@ class HubState:
 
     def _take(self, model: Ref) -> None:
         self.model, self.slots = model, self.bodies.get(model)
-        self._stored = {frozenset(self.slots): model}
+        self._stored = {(frozenset(self.slots), True): model}
 
     def body(self, slots: Slots) -> Ref:
-        """Store what an order carries. A choice of the hub's own slots is stored once for all nodes."""
-        if any(value is not self.slots.get(name) for name, value in slots.items()):
+        """Store what an order carries. A choice of the hub's own slots is stored once for all nodes, and once more
+        with the difference to the base in the model's place."""
+        own, sent = self.slots, self.anchor.sent(self.slots)
+        if any(value is not own.get(name) and value is not sent.get(name) for name, value in slots.items()):
             return self.bodies.put(slots)
-        names = frozenset(slots)
-        if names not in self._stored:
-            self._stored[names] = self.bodies.put(slots)
-        return self._stored[names]
+        choice = frozenset(slots), slots.get("model") is own.get("model")
+        if choice not in self._stored:
+            self._stored[choice] = self.bodies.put(slots)
+        return self._stored[choice]
 
     def refs(self) -> list[Ref]:
         """The bodies that this state needs: its model, its base, and what its orders name."""
@@ -101,7 +165,7 @@ class HubState:
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
         if state["model"] is not None:
             self._take(Ref(**state["model"]))
-        self.gathered = Gathered.restore(self.plan.sums, state["gathered"])
+        self.gathered = Gathered.restore(self.plan.sums, state["gathered"], self.nothing())
         self.anchor = Anchor.restore(self.plan.filters, state["anchor"], self.bodies)
 
     # For the schedule
@@ -109,15 +173,15 @@ class HubState:
     def look(self, now: float) -> View:
         """What a schedule is shown at this moment."""
         roster, gathered = self.roster, self.gathered
-        able = tuple(member.node for member in roster.able())
-        waited = {m.node: m.order for m in roster.here() if m.order is not None}
+        able = tuple(member.node for member in self.allowed(now))
+        here = roster.here()
         return View(
             now=now,
             version=self.version,
             opened=gathered.opened,
             population=gathered.population or len(able),
             members=able,
-            busy={node: order.kind for node, order in waited.items()},
+            busy={member.node: member.order.kind for member in here if member.order is not None},
             asked=frozenset(gathered.asked),
             reports=tuple(report.node for report in gathered.reports),
             failed=frozenset(gathered.failed),
@@ -126,16 +190,18 @@ class HubState:
             recalled=frozenset(gathered.recalled),
             recalled_at=gathered.recalled_at,
             late=frozenset(gathered.late),
-            waiting=frozenset(node for node in waited if roster[node].waits),
-            norms={report.node: report.norm for report in gathered.reports},
-            pieces={report.node: report.metrics.get(PIECES, 1.0) for report in gathered.reports},
+            waiting=frozenset(member.node for member in here if member.status is not None and member.waits),
+            norms=gathered.norms,
+            pieces=gathered.pieces,
             numbers=self.numbers,
             nbytes=gathered.nbytes,
-            finished=frozenset(m.node for m in roster.here() if m.finished),
+            finished=frozenset(member.node for member in here if member.finished),
             left=0 if self.ends_after_round else self.plan.versions - self.version,
             gap=lambda: gathered.totals.gap("model"),
             size=self.anchor.size,
             estimate=self._estimate,
+            selection=self.plan.selection,
+            candidate=lambda node: roster[node].candidate,
         )
 
     def _estimate(self) -> float | None:

@@ -59,6 +59,15 @@ class Counted(Protocol):
         ...
 
 
+@runtime_checkable
+class Teachable(Protocol):
+    """A learner that another model can teach. Optional: only distillation needs it."""
+
+    def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
+        """`weight` times the cross entropy of its output with the teacher's, which does not change meanwhile."""
+        ...
+
+
 class Learner(Protocol):
     """Weights, and the private data that they are trained on."""
 

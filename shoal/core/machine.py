@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from shoal.core.message import Message, Metrics, Order, OrderId, Ref, Status
+from shoal.core.message import Message, Metrics, Order, OrderId, Phase, Ref, Status
 from shoal.core.peer_message import PeerMessage
 
 HUB = "hub"
@@ -28,6 +28,9 @@ class Timer:
 @dataclass(frozen=True)
 class Boot:
     """The hub's process has started anew over this state. Later orders carry a higher boot."""
+
+    at: float | None = None
+    """Seconds since 1970 at that moment, for hours of the day; None: it doesn't say."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Done:
-    """The work of an order has ended, with a result or with an error (one line)."""
+    """The work of an order has ended, with a result or with an error (one line), in that phase."""
 
     order: OrderId
     result: Result | None = None
     error: str = ""
+    phase: Phase = ""
+    traceback: str = ""
 
 
 @dataclass(frozen=True)

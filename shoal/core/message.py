@@ -32,6 +32,9 @@ OrderId = tuple[int, int]
 Kind = Literal["init", "train", "evaluate", "gossip"]
 """What an order asks: an initial model; local training; an evaluation only; to carry on among peers until recalled."""
 
+Phase = Literal["", "download", "init", "train", "evaluate", "gossip", "upload"]
+"""How far a node was with an order when it failed: fetching, in the work itself, delivering; empty: it doesn't say."""
+
 Metrics = dict[str, float]
 """Named numbers. "train/…" were taken while training, "eval/…" on the node's own held-out data with the model of
 `version`; "eval/examples" is the weight of the latter."""
@@ -64,19 +67,33 @@ class Bodies(Protocol):
 
 
 @dataclass(frozen=True)
+class About:
+    """What a node says of itself that bears on whether it is asked (`shoal.core.selection`)."""
+
+    tags: tuple[str, ...] = ()
+    hours: tuple[str, ...] = ()
+    """When it may be asked, such as "22:00-06:00" (UTC); none: at any time."""
+
+
+@dataclass(frozen=True)
 class Join:
-    """A process has started and holds nothing; or a peer that has carried on without the hub (`away`) is back."""
+    """A process has started and holds nothing; or a peer that has carried on without the hub (`away`) is back.
+
+    `about` is put in where the message arrives, of what the node has said of itself: it doesn't travel.
+    """
 
     node: str
     away: OrderId | None = None
     """(term, local rounds): what it carries of that time, which no version holds yet."""
+    about: About = About()
 
 
 @dataclass(frozen=True)
 class Poll:
-    """What stands for me?"""
+    """What stands for me? `about` as in `Join`."""
 
     node: str
+    about: About = About()
 
 
 @dataclass(frozen=True)
@@ -141,11 +158,13 @@ class Report:
 
 @dataclass(frozen=True)
 class Fail:
-    """The order was not done. `error` is one line for people."""
+    """The order was not done. `error` is one line for people, `traceback` where in whose code it came from."""
 
     node: str
     order: OrderId
     error: str
+    phase: Phase = ""
+    traceback: str = ""
 
 
 @dataclass(frozen=True)
@@ -234,6 +253,8 @@ Message = (
     | Resume
     | Switch
 )
+ToHub = Join | Poll | Knock | Status | Report | Fail | Pause | Resume | Switch
+"""What a hub alone is told."""
 
 
 def term_of(message: Message, held: Order | None = None) -> int | None:

@@ -9,6 +9,9 @@ from shoal.core.message import Metrics
 EVAL_WEIGHT = "eval/examples"
 ACCURACY, LOSS = "eval/accuracy", "eval/loss"
 
+TRAIN_LOSS = "train/loss"
+"""The mean over the steps of the training."""
+
 PIECES = "train/pieces"
 """How many checks a node has made since its order came."""
 

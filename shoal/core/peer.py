@@ -3,10 +3,10 @@
     state         what it does                                          it leaves when
     coordinated   what the hub orders (`Worker`)                        the hub is silent for `ttl_s`: suspect
                                                                         it orders "gossip": away
-    suspect       goes on with what it has in hand; asks the others     the hub is heard again: coordinated
-                  whether they hear the hub; if one does, it is         another has declared: away
-                  spoken to through that one (relayed)                  for `grace_s` none of enough has heard it:
-                                                                        declare, away
+    suspect       goes on with what it has in hand; asks the others     the hub is heard again, or another hears it and
+                  whether they hear the hub                             carries our words (relayed): coordinated
+                                                                        another has declared, or we do as for `grace_s`
+                                                                        none of enough has heard it: away
     away          learns and mixes (`Gossip`); knocks at the hub        the hub has answered for `dwell_s`, and orders
                                                                         the models back: handover
     handover      begins nothing new, settles what is open, and         its model counts in a new version: coordinated
@@ -27,9 +27,10 @@ from math import inf
 from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.failover import Base, Decreed, Failover, Holds
-from shoal.core.filter import Filters, unpack
-from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent
+from shoal.core.elsewhere import elsewhere
+from shoal.core.failover import Base, Decreed, Failover, Holds, carried_on
+from shoal.core.filter import Filters
+from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent, exchange_bytes
 from shoal.core.machine import (
     HUB,
     Amend,
@@ -53,7 +54,6 @@ from shoal.core.message import (
     Ack,
     Amendment,
     Bodies,
-    Fail,
     Idle,
     Join,
     Knock,
@@ -61,42 +61,24 @@ from shoal.core.message import (
     Leave,
     Message,
     Order,
-    Pause,
-    Poll,
     Ref,
     Report,
-    Resume,
-    Status,
     Stop,
-    Switch,
+    ToHub,
     ref_of,
     ref_state,
     term_of,
 )
-from shoal.core.peer_message import (
-    Bulletin,
-    Busy,
-    Declare,
-    HubMessage,
-    MixingMessage,
-    Never,
-    Relay,
-    Relayed,
-    Reserve,
-    Resolve,
-    Settle,
-    Suspect,
-    Swap,
-    Swapped,
-)
-from shoal.core.tree import Slots, add, sub
+from shoal.core.meter import Meter
+from shoal.core.peer_message import Bulletin, Declare, HubMessage, Relay, Relayed, Suspect
+from shoal.core.tree import Slots, sub
+from shoal.core.voices import Unheard, Voices
 from shoal.core.worker import Worker
 
 ASK_S = 2.0
 """A suspicious node asks the others so often."""
 
-
-Event = Message | HubMessage | PeerEvent | Progress | Rejected | Holds | Decreed
+Event = Message | HubMessage | PeerEvent | Progress | Rejected | Holds | Decreed | Unheard
 
 State = Literal["coordinated", "suspect", "away", "handover"]
 
@@ -126,18 +108,24 @@ class Peer:
         self.gossip: Gossip | None = None
         self.order: Order | None = None  # the hub's standing order to carry on, if it knows that we do
         self.live: frozenset[str] = frozenset()
-        self.relay = ""
-        self._heard = 0.0
+        self.voices = Voices(self.node, failover.ttl_s)
+        self.meter = Meter()
+        """Of all bytes among peers; `begin` and `revive` give it to who gossips."""
         self._since = 0.0  # when the present state was entered
         self._answering: float | None = None  # since when the hub has been answering without a pause
-        self._votes: dict[str, tuple[float, Bulletin]] = {}
         self._worker_at = self._own_at = inf
         self._saved: dict[str, Any] | None = None
+
+    @property
+    def relay(self) -> str:
+        return self.voices.relay
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Become what an earlier process has saved."""
         self.state, self.term = kept["state"], kept["term"]
         self.base = Base(kept["version"], ref_of(kept["model"]))
+        self._fit()
+        self.meter.restore(kept.get("budget"))
         if kept["gossip"] is not None:
             self.gossip = self._revive(kept["gossip"])
             self.state = "away"  # a handover that was under way is ordered again
@@ -151,6 +139,7 @@ class Peer:
             "version": self.base.version,
             "model": ref_state(self.base.model),
             "gossip": self.gossip.state() if self.gossip is not None else None,
+            "budget": self.meter.state(),
         }
 
     def names(self) -> list[Ref]:
@@ -162,7 +151,8 @@ class Peer:
 
     def start(self, now: float) -> list[PeerEffect]:
         """Say hello, or go on without."""
-        self._heard = self._since = now
+        self._since = now
+        self.voices.start(now)
         if self.gossip is not None:
             self._own_at = now
             return self._wrapped(self._from_gossip(self.gossip.start(now)), now)
@@ -170,6 +160,7 @@ class Peer:
 
     def on(self, event: Event, now: float) -> list[PeerEffect]:
         """Take one event and say what follows from it."""
+        self.meter.see(now)
         effects = self._take(event, now)
         effects += self._move(now)
         return self._wrapped(effects, now)
@@ -189,19 +180,20 @@ class Peer:
             case Progress() | Leave():
                 return self._from_worker(self.worker.on(event, now), now)
             case Order() | Amendment() | Idle() | Ack() | Lease() | Stop() | Rejected():
-                return self._hub_says(event, now, direct=True)
+                relayed = self.relay != "" and isinstance(event, Ack | Rejected)  # a report may have gone either way
+                return self._hub_says(event, now, direct=not relayed)
             case Relay():
                 return [Send(HUB, event.message)]
             case Relayed():
                 return self._hub_says(event.message, now, direct=False) if event.node == self.relay else []
-            case Suspect() | Bulletin() | Declare() | Decreed():
+            case Suspect() | Bulletin() | Declare() | Decreed() | Unheard():
                 return self._peer_says(event, now)
-            case Join() | Poll() | Knock() | Status() | Report() | Fail() | Pause() | Resume() | Switch():
-                return []  # for a hub
             case Halt() | Decline():
                 return self._gossip(event, now)
+            case _ if isinstance(event, ToHub):
+                return []
             case _:
-                return self._gossip(event, now) if self.gossip is not None else self._not_here(event)
+                return self._gossip(event, now) if self.gossip is not None else list(elsewhere(self.node, event))
 
     def _ring(self, now: float) -> list[PeerEffect]:
         effects: list[PeerEffect] = []
@@ -226,16 +218,6 @@ class Peer:
     def _gossip(self, event: PeerEvent, now: float) -> list[PeerEffect]:
         return self._from_gossip(self.gossip.on(event, now)) if self.gossip is not None else []
 
-    def _not_here(self, message: MixingMessage) -> list[PeerEffect]:
-        """Who gossips while we do not must not wait for us."""
-        if isinstance(message, Reserve):
-            return [Tell(message.node, Busy(self.node, message.id, "at the server"))]
-        if isinstance(message, Swap | Resolve):
-            return [Tell(message.node, Never(self.node, message.id, "at the server"))]
-        if isinstance(message, Swapped):  # we handed back with nothing open: that it was settled was not heard
-            return [Tell(message.node, Settle(self.node, message.id))]
-        return []
-
     # The hub
 
     def _hub_says(self, message: Message | Rejected, now: float, *, direct: bool) -> list[PeerEffect]:
@@ -243,12 +225,10 @@ class Peer:
         said = term_of(message, self.worker.order) if not isinstance(message, Rejected) else None
         if said is not None and said < self.term:
             return []
-        if self._answering is None or now - self._heard > self.failover.ttl_s:
+        if self._answering is None or not self.voices.hears(now):
             self._answering = now
-        self._heard = now
+        self.voices.hear_hub(now, direct=direct)
         self.term = max(self.term, said or 0) if self.gossip is None or self.order is not None else self.term
-        if direct:
-            self.relay = ""
         if isinstance(message, Lease):
             return []
         if self.gossip is not None and self._is_withdrawn(message):
@@ -302,6 +282,12 @@ class Peer:
     def _hold(self, version: int, model: Ref) -> None:
         if version > self.base.version:
             self.base = Base(version, model)
+            self._fit()
+
+    def _fit(self) -> None:
+        """An exchange of such models can be saved up for from now on."""
+        if self.base.model is not None:
+            self.meter.fit(exchange_bytes(self.base.model.nbytes))
 
     def _handed_back(self, ack: Ack, now: float) -> list[PeerEffect]:
         """A version holds our model: be a worker again. Or it does not: stay away."""
@@ -320,35 +306,33 @@ class Peer:
 
     # Going away
 
-    def _peer_says(self, message: Suspect | Bulletin | Declare | Decreed, now: float) -> list[PeerEffect]:
+    def _peer_says(self, message: Suspect | Bulletin | Declare | Decreed | Unheard, now: float) -> list[PeerEffect]:
         match message:
+            case Unheard():
+                self._own_at = now if message.node == self.relay else self._own_at
+                self.voices.fail(message.node, now, message.pause_s)
             case Suspect():
                 return [Tell(message.node, self._declaration() or self._bulletin(now))]
             case Bulletin():
-                self._votes[message.node] = now, message
+                self.voices.hear(message, now)
             case Declare() if message.term > self.term and self.gossip is not None and self.order is None:
                 self.term = message.term
-            case Declare() if message.term > self.term and self.gossip is None and not self._hears(now):
-                self.term = message.term
-                if message.version > self.base.version:
-                    self.base = Base(message.version, message.model)
-                return self._leave_hub(f"{message.node}: {message.why}", now)
+            case Declare() if message.term > self.term and self.gossip is None and not self.voices.hears(now):
+                self.term, why = message.term, f"{message.node}: {message.why}"
+                return self._leave_hub(why, now, Base(message.version, message.model))
             case Decreed():
                 return self._decreed(message, now)
         return []
 
     def _decreed(self, event: Decreed, now: float) -> list[PeerEffect]:
         """Go away without asking whether others miss the hub as well; tell them."""
-        if event.term <= self.term or self.gossip is not None or self.base.model is None or self._hears(now):
+        if event.term <= self.term or self.gossip is not None or self.base.model is None or self.voices.hears(now):
             return []
         self.term = event.term
         return self._declared(self._leave_hub(event.why, now))
 
-    def _hears(self, now: float) -> bool:
-        return now < self._heard + self.failover.ttl_s
-
     def _bulletin(self, now: float) -> Bulletin:
-        hears = self._hears(now) and not self.relay
+        hears = self.voices.hears_directly(now)
         return Bulletin(self.node, self.term, hears, self.gossip is not None, self.base.version, self.base.model)
 
     def _declaration(self) -> Declare | None:
@@ -357,10 +341,11 @@ class Peer:
             return None
         return Declare(self.node, self.term, self.base.version, self.base.model, "the hub is silent")
 
-    def _leave_hub(self, why: str, now: float) -> list[PeerEffect]:
-        """Carry on from the newest version that we hold, and what we have not been able to report."""
+    def _leave_hub(self, why: str, now: float, theirs: Base = Base()) -> list[PeerEffect]:  # noqa: B008 - frozen
+        """Carry on from the newest version that is known, and what we have not been able to report on it."""
         worker, in_hand, said = self.worker, self._in_hand(), self.worker.said
-        unsaid = said if isinstance(said, Report) and said.version == self.base.version else None
+        held, self.base = self.base, max(self.base, theirs, key=lambda base: base.version)
+        unsaid = said if isinstance(said, Report) and said.version == held.version == self.base.version else None
         if unsaid is not None and worker.pending is not None:
             worker.memory = worker.pending
         worker.forget((self.term, 0))
@@ -375,10 +360,7 @@ class Peer:
 
     def _go_away(self, base: Base, in_hand: Order | None, unsaid: Report | None, now: float) -> list[PeerEffect]:
         assert base.model is not None
-        slots = self.algorithm.init(tree_slot(self.bodies.get(base.model), "model"))
-        if unsaid is not None and unsaid.body is not None:
-            update = unpack(self.filters, self.bodies.get(unsaid.body), self.algorithm.reply(slots))
-            slots = {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}
+        slots = carried_on(self.algorithm, self.filters, self.bodies, base.model, unsaid.body if unsaid else None)
         self.gossip = gossip = self._begin(slots)
         gossip.me.live, gossip.memory = self.live, self.worker.memory
         self._enter("away", now)
@@ -400,7 +382,7 @@ class Peer:
 
     def _enter(self, state: State, now: float) -> None:
         self.state, self._since, self._own_at, self._answering = state, now, now, None
-        self._votes = {}
+        self.voices.forget()
 
     def _move(self, now: float) -> list[PeerEffect]:
         """Whatever the present state has come to."""
@@ -417,29 +399,36 @@ class Peer:
         }[self.state](now)
 
     def _coordinated(self, now: float) -> list[PeerEffect]:
-        due = self._heard + self.failover.ttl_s
-        self._own_at = due if self.base.model is not None else inf
+        self._own_at = self.voices.silent_at
         if now < self._own_at:
             return []
-        self.relay = ""
         self._enter("suspect", now)
         return self._suspect(now)
 
     def _suspect(self, now: float) -> list[PeerEffect]:
-        if self._hears(now):
+        if self.voices.hears_directly(now):
             self._enter("coordinated", now)
             return []
-        recent = {node: vote for node, (at, vote) in self._votes.items() if now - at <= self.failover.ttl_s}
-        hearing = sorted(node for node, vote in recent.items() if vote.hears)
-        if hearing:
-            self.relay, self._heard = hearing[0], now
+        effects = self._seek(now)
+        if self.relay:
             self._enter("coordinated", now)
-            return [Note("state", f"the way to the hub is broken: through {self.relay}", self.base.version, self.node)]
-        missing = 1 + len(recent)
-        if now >= self._since + self.failover.grace_s and missing >= self.failover.needed(self.population):
-            self.term = max([self.term, *(vote.term for vote in recent.values())]) + 1
+            return effects
+        missing, term = self.voices.missing(now)
+        may = now >= self._since + self.failover.grace_s and self.base.model is not None
+        if may and missing >= self.failover.needed(self.population):
+            self.term = max(self.term, term) + 1
             why = f"{missing} nodes have not heard it for {self.failover.ttl_s:g} s and more"
             return self._declared(self._leave_hub(why, now))
+        return effects
+
+    def _seek(self, now: float) -> list[PeerEffect]:
+        """When our way is lost: speak through another, if one is known who hears the hub; ask, now and then, if not."""
+        if now < self.voices.silent_at:
+            self._own_at = self.voices.silent_at
+            return []
+        if self.voices.choose(now):
+            self._own_at, self._worker_at = self.voices.silent_at, now if self._speaks else inf
+            return [Note("state", f"the way to the hub is broken: through {self.relay}", self.base.version, self.node)]
         if now < self._own_at:
             return []
         self._own_at = now + ASK_S
@@ -448,18 +437,26 @@ class Peer:
     def _away(self, now: float) -> list[PeerEffect]:
         """Look for the hub, if it does not know where we are."""
         if self.order is not None:
-            self._own_at = inf
-            return []
+            return self._seek(now)
         if now < self._own_at:
             return []
         pause = self.failover.ttl_s / 3
         self._own_at = now + pause
-        if now - self._heard > self.failover.ttl_s:
+        if not self.voices.hears(now):
             self._answering = None
         steady = self._answering is not None and now - self._answering >= 2 * pause
         if steady and now - self._since >= self.failover.dwell_s and self.gossip is not None:
-            return [Send(HUB, Join(self.node, (self.term, self.gossip.me.round)))]
-        return [Send(HUB, Knock(self.node, self.term))]
+            return self._by_any_way(Join(self.node, (self.term, self.gossip.me.round)), now)
+        return self._by_any_way(Knock(self.node, self.term), now)
+
+    def _by_any_way(self, said: Join | Knock, now: float) -> list[PeerEffect]:
+        """To the hub; and through another, while our own way is silent. One at a time is asked for that."""
+        if self.voices.hears_directly(now) or not self.live:
+            return [Send(HUB, said)]
+        if (self.relay and now < self.voices.silent_at) or self.voices.choose(now):
+            return [Send(HUB, said), Tell(self.relay, Relay(self.node, said))]
+        asked = sorted(self.live)[int(now / ASK_S) % len(self.live)]
+        return [Send(HUB, said), Tell(asked, Suspect(self.node, self.term))]
 
     def _handover(self, now: float) -> list[PeerEffect]:
         """Settle what is open, report, and be patient; but not for ever."""
@@ -468,9 +465,11 @@ class Peer:
         if self.worker.said is None:
             self._own_at = self._since + self.failover.settle_s
             return self._report(now) if self.gossip.idle or now >= self._own_at else []
-        self._own_at = self._heard + self.failover.ttl_s + self.failover.grace_s
-        if now < self._own_at:
-            return []
+        end = self.voices.heard + self.failover.ttl_s + self.failover.grace_s
+        if now < end:
+            found = self._seek(now)
+            self._own_at = min(end, self._own_at)
+            return found
         self.term, self.order = self.term + 1, None
         self.worker.forget((self.term, 0))
         return self._resume(now)
@@ -482,8 +481,10 @@ class Peer:
         assert self.order.body is not None
         me = self.gossip.me
         moved = sub(me.model, tree_slot(self.bodies.get(self.order.body), "model"))
-        result = Result(me.weight, self.bodies.put({"model": moved}), {"gossip/rounds": float(me.round)})
-        return self._from_worker(self.worker.on(Done(self.order.id, result), now), now)
+        done = Done(
+            self.order.id, Result(me.weight, self.bodies.put({"model": moved}), {"gossip/rounds": float(me.round)})
+        )
+        return self._from_worker(self.worker.on(done, now), now)
 
     # Around every event
 

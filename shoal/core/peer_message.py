@@ -52,11 +52,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Busy:
-    """No, and why not."""
+    """No, and why not. `wait_s`: it is no use to ask again before so many seconds have passed."""
 
     node: str
     id: ExchangeId
     why: str
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Taken:
-    """I have it: you need not send it again."""
+    """I have it: you need not send it again. Of a Swap: and have you what I answered?"""
 
     node: str
     id: ExchangeId

@@ -8,11 +8,11 @@ process may die, which loses the pieces and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.core.algorithm import Algorithm, Local, Task, perform, tree_slot
 from shoal.core.anchor import SYNC
-from shoal.core.filter import Filter, pack, unpack_onto
+from shoal.core.filter import UNSENT, Filter, pack_all, unpack_onto
 from shoal.core.learner import Learner, Tick, no_tick
 from shoal.core.message import Order, Status
 from shoal.core.tree import Slots
@@ -53,15 +53,24 @@ class Piecework:
             carry=self.carry,
             recalled=order.recall,
         )
-        made = perform(self.algorithm, self.learner, task, self.memory)
+        mine = {name: value for name, value in self.memory.items() if not name.startswith(UNSENT)}
+        made = perform(self.algorithm, self.learner, task, mine)
         if isinstance(made, Local):
-            if order.kind != "train" or not self.filters:
-                return made
-            return Local(made.weight, pack(self.filters, made.slots, order.seed), made.metrics, made.memory)
+            return self._packed(made, order, mine)
         self.carry, self.check = made.carry, self.check + 1
         if made.told is None and not order.until:
             return None
         return Status(order.node, order.id, self.check, made.told or {}, made.state)
+
+    def _packed(self, made: Local, order: Order, mine: Slots) -> Local:
+        """The update as it is sent; what it leaves out joins the private memory, and counts only if the update does."""
+        unsent = {name: value for name, value in self.memory.items() if name not in mine}
+        slots, left = made.slots, unsent
+        if order.kind == "train" and self.filters:
+            slots, left = pack_all(self.filters, made.slots, unsent, order.seed)
+        if made.memory is None and (left is unsent or not left):
+            return replace(made, slots=slots)
+        return replace(made, slots=slots, memory=(mine if made.memory is None else made.memory) | left)
 
     def _begin(self, order: Order) -> None:
         self.begun = True

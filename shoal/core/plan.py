@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal.core.filter import Filter
 from shoal.core.message import Ref
+from shoal.core.selection import Selection
 from shoal.core.sums import SumKind
 
 
@@ -32,6 +33,15 @@ class Plan:
     """Which version `start` is: above 0 where a job goes on that another coordinator has led."""
     term: int = 0
     """The term of that coordinator: this one's are above."""
+    selection: Selection = field(default_factory=Selection)
+    """Who may be asked, and who is when fewer are wanted."""
+    shards: int = 1
+    """Parts that the model is split into at the hub (`shoal.core.shards`)."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether every version is sent as a difference to the one before."""
+        return any(one.differences for one in self.filters)
 
     def seed_of(self, version: int, node: str = "") -> int:
         """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)"""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
-from shoal.core.message import Ack, Amendment, Order, OrderId, Ref, Status, ref_of, ref_state
+from shoal.core.message import About, Ack, Amendment, Order, OrderId, Ref, Report, Status, ref_of, ref_state
+from shoal.core.metric import LOSS, TRAIN_LOSS
+from shoal.core.selection import Candidate
 
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked again until its process restarts."""
@@ -27,10 +30,29 @@ class Member:
     answered: Ack | None = None
     failures: int = 0
     given: list[OrderId] = field(default_factory=list)
+    holds: int = -1
+    """The version whose model it was last sent and has answered for."""
+    about: About = field(default_factory=About)
+    examples: float | None = None
+    """The weight of its last update."""
+    loss: float | None = None
+    """What it then said of its loss."""
 
     @property
     def suspended(self) -> bool:
         return self.failures >= FAILURES_MAX
+
+    @property
+    def candidate(self) -> Candidate:
+        """The member as a selection sees it."""
+        return Candidate(self.node, self.about.tags, self.about.hours, self.examples, self.loss)
+
+    def trained(self, report: Report) -> None:
+        """Remember what an update that counts says of the node's data. A loss that is no number says nothing."""
+        self.examples = report.weight
+        loss = report.metrics.get(TRAIN_LOSS, report.metrics.get(LOSS))
+        if loss is not None and isfinite(loss):
+            self.loss = loss
 
     def give(self, order: Order) -> None:
         """Make an order stand; it replaces the one before."""
@@ -68,6 +90,8 @@ class Member:
 
     def answer(self, ack: Ack) -> None:
         """The standing order has been dealt with."""
+        if self.order is not None and self.order.body is not None:
+            self.holds = self.order.version
         self.order, self.status, self.answered = None, None, ack
 
 
@@ -81,6 +105,8 @@ class Roster:
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
+        self.timed: set[str] = set()
+        """Members that have hours."""
 
     def get(self, node: str) -> Member | None:
         return self._members.get(node)
@@ -88,14 +114,22 @@ class Roster:
     def __getitem__(self, node: str) -> Member:
         return self._members[node]
 
-    def welcome(self, node: str) -> Member:
-        """The member of that name, new or old, and from now on here."""
-        member = self._members.setdefault(node, Member(node))
+    def welcome(self, node: str, about: About | None = None) -> Member:
+        """The member of that name, new or old, and from now on here. `about`: what it says of itself now."""
+        if node not in self._members:  # seldom, while they are looked at with every event: kept in order
+            self._members = dict(sorted([*self._members.items(), (node, Member(node))]))
+        member = self._members[node]
         member.here = True
+        if about is not None:
+            member.about = about
+            self._time(member)
         return member
 
+    def _time(self, member: Member) -> None:
+        (self.timed.add if member.about.hours else self.timed.discard)(member.node)
+
     def all(self) -> list[Member]:
-        return [self._members[node] for node in sorted(self._members)]
+        return list(self._members.values())
 
     def here(self) -> list[Member]:
         """Members that give signs of life."""
@@ -117,6 +151,11 @@ class Roster:
                 "finished": m.finished,
                 "failures": m.failures,
                 "given": [list(order) for order in m.given],
+                "holds": m.holds,
+                "tags": list(m.about.tags),
+                "hours": list(m.about.hours),
+                "examples": m.examples,
+                "loss": m.loss,
             }
             for m in self.all()
         ]
@@ -135,7 +174,12 @@ class Roster:
                 finished=row["finished"],
                 failures=row["failures"],
                 given=[(order[0], order[1]) for order in row["given"]],
+                holds=row.get("holds", -1),
+                about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ()))),
+                examples=row.get("examples"),
+                loss=row.get("loss"),
             )
+            roster._time(roster[row["node"]])
         return roster
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Kind, Metrics
+from shoal.core.selection import Candidate, Picked, Selection
 
 WINDOW = "window"
 """Among a schedule's numbers: checks after which a node reports though nobody has asked."""
@@ -122,18 +123,20 @@ class View:
     """The squared norm of the base."""
     estimate: Callable[[], float | None] = lambda: None
     """What the algorithm makes of the nodes' statuses; None without a full set of them."""
+    selection: Selection = field(default_factory=Selection)
+    """Which nodes are asked where a schedule wants fewer than there are."""
+    candidate: Callable[[str], Candidate] = Candidate
+    """What is known of a node."""
 
     @property
     def idle(self) -> tuple[str, ...]:
         """Members without an order, sorted."""
         return tuple(node for node in self.members if node not in self.busy)
 
-    def pick(self, nodes: Sequence[str], count: int) -> tuple[str, ...]:
-        """A uniform sample without replacement, sorted; the same for the same job seed, version and history."""
-        if count >= len(nodes):
-            return tuple(sorted(nodes))
+    def pick(self, nodes: Sequence[str], count: int) -> Picked:
+        """So many of these, without replacement; the same for the same job seed, version and history."""
         rng = Random(f"{self.seed}/{self.version}/{len(self.asked)}")  # reproducible, not secret
-        return tuple(sorted(rng.sample(sorted(nodes), count)))
+        return self.selection.pick([self.candidate(node) for node in sorted(nodes)], count, rng)
 
 
 @dataclass(frozen=True)
@@ -148,10 +151,22 @@ class Schedule:
     """Whether reports are relative to a base, which changes only when a `Close` says so; else to the last version."""
     estimates: ClassVar[bool] = False
     """Whether it looks at what the algorithm makes of the nodes' statuses (`View.estimate`)."""
+    renews: ClassVar[bool] = False
+    """Whether it asks anew for every version, so that who takes part can change from one to the next."""
 
     def admits(self, staleness: int) -> bool:
         """Whether a report counts that is `staleness` versions old."""
         return staleness == 0
+
+    @property
+    def least(self) -> int:
+        """Nodes without which it asks nobody: the field `min_nodes`, which most have."""
+        return int(getattr(self, "min_nodes", 0))
+
+    @property
+    def at_once(self) -> int:
+        """Nodes that it asks for a version at most; 0: it depends on how many there are."""
+        return 0
 
     @property
     def ahead(self) -> int:

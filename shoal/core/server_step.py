@@ -22,6 +22,7 @@ class ServerStep(Algorithm):
     """A subclass has the numbers of its optimizer as fields, and says which `rule` they make."""
 
     gossips: ClassVar[bool] = False
+    coordinatewise: ClassVar[bool] = True
 
     server_lr: float = 1.0
     """The step of the hub's optimizer."""

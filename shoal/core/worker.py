@@ -150,7 +150,7 @@ class Worker:
         if self.order is None or done.order != self.order.id or self.said is not None:
             return []
         if done.result is None:
-            self.said = Fail(self.node, done.order, done.error)
+            self.said = Fail(self.node, done.order, done.error, done.phase, done.traceback)
         else:
             self.said = self._report(self.order, done.result)
             self.pending = done.result.memory
@@ -161,7 +161,7 @@ class Worker:
         """The report can never count: say that the order failed, so that nobody waits for it."""
         if not isinstance(self.said, Report) or self.said.order != event.order:
             return []
-        self.said, self.pending = Fail(self.node, event.order, f"report refused: {event.why}"), None
+        self.said, self.pending = Fail(self.node, event.order, f"report refused: {event.why}", "upload"), None
         return [Send(HUB, self.said)]
 
     def _report(self, order: Order, result: Result) -> Report:

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filter
-from shoal.core.tree import Bytes, Layout, Leaf, Segment, Tree, from_float, to_float
-
-Floats = npt.NDArray[np.float32]
+from shoal.core.filter import Filter, Stage
+from shoal.core.floats import Floats, count_floats, gather, part, put_whole, scatter, take_whole, whole_entries
+from shoal.core.tree import Bytes, Layout, Tree
 
 CODES, SCALES = "codes", "scales"
 
@@ -39,6 +37,7 @@ class Quantize(Filter):
 
     name: ClassVar[str] = "quantize"
     title: ClassVar[str] = "Stochastic quantisation (QSGD, Alistarh et al. 2017)"
+    stage: ClassVar[Stage] = "precision"
 
     bits: Literal[8, 4] = 8
     """Bits per number."""
@@ -52,16 +51,19 @@ class Quantize(Filter):
             raise InvalidJob(f"quantize: bucket is {self.bucket}, but must be an even number from 2 to {1 << 20}")
 
     @property
+    def whole(self) -> bool:
+        """With 8 bits. Of a bucket's greatest number a seventh, 4 bits' step, is no small part of a weight."""
+        return self.bits == 8
+
+    @property
     def _levels(self) -> int:
         return 127 if self.bits == 8 else 7
 
     def layout(self, layout: Layout) -> Layout:
         """Codes and scales of all floats, one after the other; then the whole numbers."""
-        floats = _floats(layout)
-        buckets = -(-floats // self.bucket)
-        whole = [(f"={leaf.name}", leaf.dtype, leaf.shape) for leaf in layout.leaves if not _is_float(leaf.dtype)]
+        buckets = -(-count_floats(layout) // self.bucket)
         codes = (buckets * self.bucket * self.bits) // 8
-        return Layout.of([(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,)), *whole])
+        return Layout.of([(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,)), *whole_entries(layout)])
 
     def encode(self, tree: Tree, seed: int) -> Tree:
         """Quantise; the rounding of each number is drawn from `seed`."""
@@ -70,20 +72,15 @@ class Quantize(Filter):
         out = Tree(layout, buffer)
         rng = np.random.Generator(np.random.Philox(seed))
         values = np.zeros(layout.index[SCALES].elements * self.bucket, np.float32)
-        for segment, place in _segments(tree.layout):
-            for block in segment.blocks():
-                first = place + block.first - segment.first
-                wide = to_float(tree.block(block.start, block.stop), block.dtype, np.float32)
-                values[first : first + wide.size] = wide
-        codes, scales = _part(out, CODES), _part(out, SCALES).view("<f4")
+        gather(tree, values)
+        codes, scales = part(out, CODES), part(out, SCALES).view("<f4")
         step = self.bucket * BUCKETS_AT_ONCE
         for start in range(0, values.size, step):
             rows = values[start : start + step].reshape(-1, self.bucket)
             bucket = start // self.bucket
             where = slice(start * self.bits // 8, (start + rows.size) * self.bits // 8)
             scales[bucket : bucket + len(rows)], codes[where] = self._encode_rows(rows, rng)
-        for inner, outer in _whole(tree.layout, layout):
-            buffer[outer.start : outer.stop] = tree.block(inner.start, inner.stop)
+        put_whole(tree, layout, buffer)
         return out
 
     def _encode_rows(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Bytes]:
@@ -102,7 +99,7 @@ class Quantize(Filter):
     def decode(self, tree: Tree, layout: Layout) -> Tree:
         """Every number as a multiple of its bucket's scale."""
         out = np.zeros(layout.nbytes, np.uint8)
-        codes, scales = _part(tree, CODES), _part(tree, SCALES).view("<f4")
+        codes, scales = part(tree, CODES), part(tree, SCALES).view("<f4")
         values = np.empty(scales.size * self.bucket, np.float32)
         step = self.bucket * BUCKETS_AT_ONCE
         for start in range(0, values.size, step):
@@ -111,13 +108,8 @@ class Quantize(Filter):
             levels = self._levels_of(codes[start * self.bits // 8 : stop * self.bits // 8]).reshape(-1, self.bucket)
             unit = scales[bucket : bucket + len(levels)] / np.float32(self._levels)
             values[start:stop] = (levels * unit[:, None]).reshape(-1)
-        for segment, place in _segments(layout):
-            for block in segment.blocks():
-                first = place + block.first - segment.first
-                count = (block.stop - block.start) // block.itemsize
-                from_float(values[first : first + count], block.dtype, out[block.start : block.stop])
-        for inner, outer in _whole(layout, tree.layout):
-            out[inner.start : inner.stop] = tree.block(outer.start, outer.stop)
+        scatter(values, layout, out)
+        take_whole(tree, layout, out)
         return Tree(layout, out)
 
     def _levels_of(self, codes: Bytes) -> Floats:
@@ -126,31 +118,3 @@ class Quantize(Filter):
         nibbles = np.empty(codes.size * 2, np.uint8)
         nibbles[0::2], nibbles[1::2] = codes & 15, codes >> 4
         return nibbles.astype(np.float32) - 8
-
-
-def _is_float(dtype: str) -> bool:
-    return Segment(dtype, 0, 0, 0).is_float
-
-
-def _floats(layout: Layout) -> int:
-    return sum(leaf.elements for leaf in layout.leaves if _is_float(leaf.dtype))
-
-
-def _segments(layout: Layout) -> list[tuple[Segment, int]]:
-    """Each run of floats, and how many floats come before it."""
-    found, place = [], 0
-    for segment in layout.segments:
-        if segment.is_float:
-            found.append((segment, place))
-            place += (segment.stop - segment.start) // segment.itemsize
-    return found
-
-
-def _part(tree: Tree, name: str) -> Bytes:
-    leaf = tree.layout.index[name]
-    return tree.block(leaf.start, leaf.stop)
-
-
-def _whole(layout: Layout, packed: Layout) -> list[tuple[Leaf, Leaf]]:
-    """Each tensor of whole numbers: its place in a tree, and in the packed form."""
-    return [(leaf, packed.index[f"={leaf.name}"]) for leaf in layout.leaves if not _is_float(leaf.dtype)]

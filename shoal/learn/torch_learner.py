@@ -9,6 +9,7 @@ an optimizer with `keep_optimizer`, BatchNorm with `batch_norm="local"`) lives a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from shoal.learn.batches import Data, Feed, Options, Source, size_of, source_of,
 from shoal.learn.blame import blamed
 from shoal.learn.descent import Descent, KeptOptimizer, OptimizerOf, gradients_of
 from shoal.learn.devices import resolve
+from shoal.learn.distill import taught_by
 from shoal.learn.measures import Loss, Mean, Measure, default_metrics
 from shoal.learn.seeds import seeded
 from shoal.learn.weights import Weights, built, norm_tensors, pack
@@ -250,6 +252,13 @@ class TorchLearner:
             self._kept.forget()
         optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
         return Descent(self.weights, lr, optimizer=optimizer, scaler=scaler, correct=correct)
+
+    def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
+        """A loss that another model's word adds: see `shoal.learn.distill`."""
+        device = self.place()
+        module = copy.deepcopy(self.module)
+        Weights(module, self._staying()).load(teacher)
+        return taught_by(module.to(device), weight)
 
     # -------------------------------------------------------------------------------------------------------- gradient
     def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:

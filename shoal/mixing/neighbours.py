@@ -9,7 +9,7 @@ algorithm in place of one gradient step:
 With `target` "uniform" W is doubly stochastic: gossip alone leads to the *unweighted* mean of the models. With
 "examples" W has the stationary distribution n_k / sum n_k, and leads to the sample-weighted mean; large peers then
 hardly listen to small ones, so it takes longer. Neither keeps the mean where it was when an offer is missing, which
-pairwise exchange does.
+pairwise exchange does. Where filters round what others see of x_k, q_k, it is x_i <- x_i + sum_j W_ij (q_j - q_i).
 
 Rounds of mixing are numbered as in Lamport's clock: a peer whose neighbours are further takes their number. It waits
 for its neighbours' offers of its own round, but not for who is not there, who is past that round, or for longer than
@@ -32,7 +32,7 @@ from shoal.core.peer_message import MixingMessage, Offer, Taken
 from shoal.core.repeat import Repeats
 from shoal.core.sums import TreeSum
 from shoal.core.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
-from shoal.core.tree import Tree, norm, same_layout, sub
+from shoal.core.tree import Tree, norm, same_layout, sub, towards
 
 GraphName = Literal["ring", "torus", "regular", "exponential", "complete"]
 
@@ -43,6 +43,7 @@ class Neighbours(Mixing):
 
     name: ClassVar[str] = "neighbours"
     title: ClassVar[str] = "Synchronous averaging with neighbours (D-PSGD, Lian et al. 2017)"
+    filtered: ClassVar[bool] = True
 
     graph: GraphName = "regular"
     """Who listens to whom. "exponential": to one other, 1, 2, 4, … places away by round (Ying et al. 2021)."""
@@ -99,6 +100,8 @@ class Round:
     degrees: dict[str, int]
     degree: int
     until: float
+    shown: Ref
+    """Our own offer's body."""
     heard: dict[str, Offer] = field(default_factory=dict)
 
 
@@ -147,7 +150,7 @@ class NeighboursMixer:
         for to in self._to:
             self._unheard.add(to, now)
         degrees = {node: len(graph[node]) for node in sorted(graph[me.node])}
-        self.open = Round(degrees, len(graph[me.node]), now + self.policy.patience_s)
+        self.open = Round(degrees, len(graph[me.node]), now + self.policy.patience_s, self.offer.body)
         self.open.heard = {node: one for node, one in self.early.items() if one.round == round_ and node in degrees}
         self.early = {node: one for node, one in self.early.items() if one.round > round_}
         return [*(Tell(to, self.offer) for to in self._to), *self.ring(me, now)]
@@ -185,14 +188,15 @@ class NeighboursMixer:
             ahead = [offer.round for node, offer in self.early.items() if node in me.live]
             return self._begin(max(ahead), me, now) if ahead else []
         share = {node: self._share(round_, node, offer.weight / me.weight) for node, offer in round_.heard.items()}
-        mean = TreeSum(me.model.layout)
-        mean.add(me.model, 1.0 - sum(share.values()), norm(me.model))
+        mean, mine = TreeSum(me.model.layout), me.seen_by_others(round_.shown)
+        mean.add(mine, 1.0 - sum(share.values()), norm(mine))
         for node, offer in sorted(round_.heard.items()):
             theirs = me.opened(offer.body)
             mean.add(theirs, share[node], norm(theirs))
             me.met(node, norm(sub(theirs, me.model)))
             me.learn_of(offer.seen)
-        me.model = mean.mean_onto()
+        mixed = mean.mean_onto()
+        me.model = towards(me.model, mine, mixed, 1.0) if me.filters else mixed
         return []
 
     def _share(self, round_: Round, node: str, ratio: float) -> float:
@@ -265,7 +269,8 @@ class NeighboursMixer:
 
     def names(self) -> list[Ref]:
         kept = [*self.early.values(), *(self.open.heard.values() if self.open is not None else ())]
-        return [one.body for one in [*kept, *([self.offer] if self.offer is not None else [])]]
+        own = [self.open.shown] if self.open is not None else []
+        return [*own, *(one.body for one in [*kept, *([self.offer] if self.offer is not None else [])])]
 
     def tallies(self) -> dict[str, int]:
         return {"round": self.round, "unheard": len(self._unheard), "refused": self.refused}

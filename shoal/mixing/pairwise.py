@@ -6,8 +6,9 @@ with weights n_k (examples), and made safe against loss: for peers i and j that 
     x_i  <-  x_i + c n_j / (n_i + n_j) (q_j - q_i)
     x_j  <-  x_j + c n_i / (n_i + n_j) (q_i - q_j)            c in (0, 1]: both take the same share of the way
 
-so n_i x_i + n_j x_j stays where it was, whatever q is (a rounded model, one that is late), and with it the mean
-sum_k n_k x_k / sum_k n_k of all. That holds if either both take their step, once, or neither does:
+so n_i x_i + n_j x_j stays where it was, whatever q is (a model that filters have rounded, one that is late), as long as
+both reckon with what the other one received, and with it the mean sum_k n_k x_k / sum_k n_k of all. That holds if
+either both take their step, once, or neither does:
 
     i                                      j
     Reserve      --------------------->    free? then keep a slot for this exchange, else Busy
@@ -17,9 +18,10 @@ sum_k n_k x_k / sum_k n_k of all. That holds if either both take their step, onc
     Settle       --------------------->    forget (id, q_j)
 
 `i` in doubt asks (Resolve), for ever: j answers what it keeps; or Slot, which says "send it again"; or promises Never
-to take that step. j in doubt repeats its answer. A peer has one exchange in flight, as initiator or as partner, because
-steps that are computed on models which other steps have left meanwhile add up, and diverge; but a partner that does not
-answer is not waited for longer than `patience_s`: its doubt stays, and the late step is taken whenever it comes.
+to take that step. j in doubt whether its answer has come says that it has taken its step (Taken): it is asked for the
+answer, or told to forget it. A peer has one exchange in flight, as initiator or as partner, because steps that are
+computed on models which other steps have left meanwhile add up, and diverge; but a partner that does not answer is not
+waited for longer than `patience_s`: its doubt stays, and the late step is taken whenever it comes.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ from statistics import median
 from typing import Any, ClassVar
 
 from shoal.core.errors import InvalidJob
+from shoal.core.exchange import Answer, Doubt, Meeting, Step
 from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref, ref_state
+from shoal.core.message import Ref
 from shoal.core.peer_message import (
     Busy,
     ExchangeId,
@@ -45,6 +48,7 @@ from shoal.core.peer_message import (
     Slot,
     Swap,
     Swapped,
+    Taken,
 )
 from shoal.core.tree import Tree, norm, sub, towards
 
@@ -53,6 +57,9 @@ REMEMBERED = 15
 
 CAP_FACTOR = 2.0
 """A step may be so many times as long as the median of the last ones."""
+
+WAIT_MAX_S = 3600.0
+"""Who says that it is busy is asked again after so long, whatever it says."""
 
 UNSETTLED_MAX = 16
 """Answers kept for partners that have not said that they arrived. With so many, no new exchange is entered into."""
@@ -63,6 +70,8 @@ class Pairwise(Mixing):
     """Each peer exchanges with one random other at a time; the weighted mean of all models never moves by it."""
 
     name: ClassVar[str] = "pairwise"
+    asks: ClassVar[bool] = True
+    filtered: ClassVar[bool] = True
     title: ClassVar[str] = "Conserving pairwise exchange (Boyd et al. 2006)"
 
     delta: float = 0.0
@@ -95,47 +104,6 @@ class Pairwise(Mixing):
         return PairwiseMixer(self)
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """An exchange that this peer began, in which it has shown its model: `partner` may have taken its step."""
-
-    partner: str
-    shown: Ref
-    weight: float
-    cap: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A step that this peer has taken at another's asking, until that one says that it has taken its own."""
-
-    shown: Ref
-    weight: float
-    share: float
-    seen: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Step:
-    """From `mine`, of this weight, towards `theirs`, which is `way` off: so great a share of the way."""
-
-    mine: Tree
-    theirs: Tree
-    weight: float
-    share: float
-    way: float
-
-
-@dataclass
-class Meeting:
-    """The one exchange in flight. `begun`: when; None: the other side began it."""
-
-    id: ExchangeId
-    partner: str
-    until: float
-    begun: float | None = None
-
-
 @dataclass
 class PairwiseMixer:
     """What is kept (`doubts`, `answers`, `over`) survives the process; the rest is begun anew."""
@@ -158,6 +126,8 @@ class PairwiseMixer:
         self._tokens = self.policy.burst
         self._next_try = inf
         self._ask_again: dict[ExchangeId, tuple[float, float]] = {}
+        self._busy_until: dict[str, float] = {}
+        self._saves_until = -inf
         self._lengths: list[float] = []
         self._durations: list[float] = []
         self._reference: Tree | None = None
@@ -203,10 +173,17 @@ class PairwiseMixer:
         return effects
 
     def _ask(self, xid: ExchangeId, me: Holding) -> list[Effect]:
-        """Ask what came of an exchange, or repeat what did."""
-        if xid in self.doubts:
-            return [Tell(self.doubts[xid].partner, Resolve(me.node, xid))]
-        return [Tell(xid[0], self._swapped(xid, me))]
+        """Ask what came of an exchange; or say that our step is taken, so that it is asked for, or settled."""
+        if xid not in self.doubts:
+            return [Tell(xid[0], Taken(me.node, xid))]
+        if not self._may_repeat(me):
+            return []
+        me.meter.told(me.model_bytes)  # its answer is a model
+        return [Tell(self.doubts[xid].partner, Resolve(me.node, xid))]
+
+    def _may_repeat(self, me: Holding) -> bool:
+        """Over the budget of bytes nothing is said again, unless this peer is leaving."""
+        return self._closed or me.meter.open
 
     def _approach(self, me: Holding, now: float) -> list[Effect]:
         """Ask one of those that are there, and with whom nothing is open."""
@@ -215,6 +192,14 @@ class PairwiseMixer:
         free = sorted(me.live - open_with)
         if not free or not self._attempts or self._tokens < 1:
             return []
+        own_s = me.meter.wait_s(me.exchange_bytes)
+        if own_s:  # two that have met are short of bytes at the same times: they must not meet for ever
+            self._saves_until = now + own_s + me.rng.random() * me.meter.worth_s(me.exchange_bytes)
+        at = max(self._saves_until, min(self._busy_until.get(one, now) for one in free))
+        if at > now:
+            self._next_try = me.hindered_until = at
+            return []
+        free = [one for one in free if self._busy_until.get(one, now) <= now]
         self._attempts -= 1
         self._count += 1
         partner = me.rng.choice(free)
@@ -246,8 +231,10 @@ class PairwiseMixer:
         effects: list[Effect] = []
         if isinstance(message, Reserve | Swap | Resolve | Settle) and message.id[0] == message.node:
             effects = self._asked(message, me, now)
-        elif isinstance(message, Swapped) and message.id[0] == me.node and message.id not in self.doubts:
+        elif isinstance(message, Swapped | Taken) and message.id[0] == me.node and message.id not in self.doubts:
             effects = [Tell(message.node, Settle(me.node, message.id))]
+        elif isinstance(message, Taken) and message.node == self._partner_in(message.id, me):
+            effects = self._ask(message.id, me)
         elif isinstance(message, Slot | Busy | Swapped | Never) and message.node == self._partner_in(message.id, me):
             effects = self._answered(message, me, now)
         return [*effects, *self.ring(me, now)]
@@ -298,9 +285,11 @@ class PairwiseMixer:
         slot = self.meeting if self.meeting is not None and self.meeting.begun is None else None
         if slot is not None and slot.partner == theirs and slot.id < xid:
             self.meeting = None  # of this slot it has not heard, and has given it up
-        why = "" if self._holds_slot(xid) else self._unwilling(theirs)
+        wait_s = me.meter.wait_s(me.exchange_bytes)
+        short = "its budget of bytes is used up" if wait_s else ""
+        why = "" if self._holds_slot(xid) else short or self._unwilling(theirs)
         if why:
-            return [Tell(theirs, Busy(me.node, xid, why))]
+            return [Tell(theirs, Busy(me.node, xid, why, wait_s))]
         self.meeting = Meeting(xid, theirs, now + self.policy.slot_s)
         return [Tell(theirs, Slot(me.node, xid))]
 
@@ -322,21 +311,22 @@ class PairwiseMixer:
         """Take our step, if this is the exchange that we keep a slot for: checked in the step that takes it."""
         xid = message.id
         if xid in self.answers:
-            return [Tell(message.node, self._swapped(xid, me))]
+            return self._repeated(xid, me)
         if not self._holds_slot(xid) or xid[1:] <= self.over.get(xid[0], (-1, -1)):
             return self._promise_never(message.node, xid, me, "no slot is held for it")
         theirs = me.opened(message.body)
-        way = norm(sub(theirs, me.model))
+        shown = me.shown()
+        mine = me.seen_by_others(shown)
+        way = norm(sub(theirs, mine))
         if not way < inf or not message.cap > 0 or not 0 < message.weight < inf:
             self.refused += 1
             return self._promise_never(message.node, xid, me, "it must not be mixed: it is not finite")
-        shown = me.shown()
         share = min(1.0, self._cap() / way, message.cap / way) if way else 1.0
         self.answers[xid] = Answer(shown, me.weight, share, dict(me.seen))
         self.over[xid[0]] = xid[1:]
         self._ask_again[xid] = now + self.policy.patience_s, 2 * self.policy.patience_s
         self._tokens -= 1
-        self._take(me, message, Step(me.model, theirs, me.weight, share, way))
+        self._take(me, message, Step(mine, theirs, me.weight, share, way))
         me.learn_of(message.seen)
         self.meeting = None
         return [Tell(message.node, self._swapped(xid, me))]
@@ -351,10 +341,14 @@ class PairwiseMixer:
         kept = self.answers[xid]
         return Swapped(me.node, xid, kept.weight, kept.share, kept.shown, kept.seen)
 
+    def _repeated(self, xid: ExchangeId, me: Holding) -> list[Effect]:
+        """The answer once more; where that must wait, it is asked for again."""
+        return [Tell(xid[0], self._swapped(xid, me))] if self._may_repeat(me) else []
+
     def _resolve(self, message: Resolve, me: Holding) -> list[Effect]:
         xid = message.id
         if xid in self.answers:
-            return [Tell(message.node, self._swapped(xid, me))]
+            return self._repeated(xid, me)
         if self._holds_slot(xid):
             return [Tell(message.node, Slot(me.node, xid))]
         return self._promise_never(message.node, xid, me, "it never came")
@@ -374,6 +368,7 @@ class PairwiseMixer:
             case Never() if message.id in self.doubts:
                 self._forget(message.id, me, now)
             case Busy() if message.id not in self.doubts:
+                self._busy_until[message.node] = now + min(message.wait_s, WAIT_MAX_S)
                 self._part(me, now)
         return []
 
@@ -386,6 +381,8 @@ class PairwiseMixer:
             self.meeting.until = now + self._patience_s()
             self._ask_again[xid] = self.meeting.until, self.policy.patience_s
             self._tokens -= 1
+        elif not self._may_repeat(me):
+            return []  # it is asked again
         doubt = self.doubts[xid]
         return [Tell(doubt.partner, Swap(me.node, xid, doubt.weight, doubt.cap, doubt.shown, dict(me.seen)))]
 
@@ -438,23 +435,17 @@ class PairwiseMixer:
 
     def state(self) -> dict[str, Any]:
         return {
-            "doubts": [
-                [list(xid), one.partner, ref_state(one.shown), one.weight, one.cap]
-                for xid, one in sorted(self.doubts.items())
-            ],
-            "answers": [
-                [list(xid), ref_state(one.shown), one.weight, one.share, one.seen]
-                for xid, one in sorted(self.answers.items())
-            ],
+            "doubts": [[list(xid), *one.values()] for xid, one in sorted(self.doubts.items())],
+            "answers": [[list(xid), *one.values()] for xid, one in sorted(self.answers.items())],
             "over": {node: list(last) for node, last in sorted(self.over.items())},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """What was in flight is in doubt; ask at once."""
-        for xid, partner, shown, weight, cap in state["doubts"]:
-            self.doubts[(xid[0], xid[1], xid[2])] = Doubt(partner, Ref(*shown), weight, cap)
-        for xid, shown, weight, share, seen in state["answers"]:
-            self.answers[(xid[0], xid[1], xid[2])] = Answer(Ref(*shown), weight, share, seen)
+        for xid, *values in state["doubts"]:
+            self.doubts[(xid[0], xid[1], xid[2])] = Doubt.of(*values)
+        for xid, *values in state["answers"]:
+            self.answers[(xid[0], xid[1], xid[2])] = Answer.of(*values)
         self.over = {node: (last[0], last[1]) for node, last in state["over"].items()}
         self._ask_again = dict.fromkeys([*self.doubts, *self.answers], (0.0, self.policy.patience_s))
         self.alarm = 0.0

@@ -308,6 +308,10 @@ class Link:
             return NotAllowed(text, code=code, hint=hint or "ask an operator for a token")
         return Refused(text, code=code, hint=hint)
 
+    def problem(self, answer: Answer) -> ShoalError:
+        """The error that an accepted answer of 300 and more stands for; reads it."""
+        return self._problem(answer.response)
+
     def foreign(self) -> Unreachable:
         """The error for an answer that no coordinator gives."""
         text = f"{self.address.url} answers, but not as a coordinator does"
@@ -346,7 +350,7 @@ class Answer:
     """An answer whose head has come. Its body is read within a limit, or piece by piece."""
 
     def __init__(self, link: Link, response: httpx.Response) -> None:
-        self._link, self._response = link, response
+        self._link, self.response = link, response
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
         """Their names in any case."""
@@ -364,7 +368,7 @@ class Answer:
 
     def pieces(self) -> Iterator[bytes]:
         """The body as it comes, without a limit."""
-        for piece in self._response.iter_raw():
+        for piece in self.response.iter_raw():
             self._link.traffic.count(down=len(piece))
             yield piece
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from shoal import peer_wire, wire
-from shoal.core.errors import Cancelled, InvalidPayload, Refused
+from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError
 from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
-from shoal.runtime.http import ANY, Link
+from shoal.runtime.http import ANY, Answer, Link
 from shoal.runtime.relay import Carried, Said
-from shoal.trust.papers import Charter, Roster
+from shoal.trust.papers import Charter, Manifest, Roster
 
 POLL_GRACE_S = 15.0
 """Seconds that the answer to a long poll may be late."""
 FRAME_BYTES_MAX = 4 + wire.HEAD_BYTES_MAX + wire.INLINE_BYTES_MAX
 SMALL_BYTES_MAX = 64 * 1024
+LOGS_WAIT_S_MAX = 600.0
 PAPERS_BYTES_MAX = 2 * (Charter.BYTES_MAX + Roster.BYTES_MAX)
 """As JSON in JSON: quotation marks are escaped."""
 
@@ -62,16 +63,31 @@ class Polled:
 
 @dataclass(frozen=True)
 class SealedPapers:
-    """A job's charter and roster as they were signed. `version`: of the roster."""
+    """A job's charter and roster as they were signed. `version`: of the roster. `certificate`: this node's, if any."""
 
     version: int
     charter: bytes
     roster: bytes
+    certificate: bytes = b""
 
 
 class NodeLink(Link):
     """A node's connection. Only an answer with the protocol's header is the coordinator's word, so that a proxy's 404
     or 403 neither discards a report nor ends the node."""
+
+    unknown: Callable[[str, NotAllowed], ShoalError] | None = None
+    """Asked what it means when the coordinator does not know the credential that was used."""
+
+    @contextmanager
+    def exchange(self, method: str, path: str, **more: Any) -> Iterator[Answer]:
+        used = self.credential
+        try:
+            with super().exchange(method, path, **more) as answer:
+                yield answer
+        except NotAllowed as error:
+            if self.unknown is None or not used or error.code != NotAllowed.default_code:
+                raise
+            raise self.unknown(used, error) from error
 
     def enrol(self, token: str, name: str, info: Mapping[str, Any], key: str) -> tuple[str, str]:
         """Turn a one-time token into (credential, name). The same `key` asks for the same answer again."""
@@ -130,6 +146,13 @@ class NodeLink(Link):
         body = {"job": job, "order": f"{order[0]}.{order[1]}", "progress": round(progress, 4)}
         self.json("POST", "/api/v1/beat", body=body, own=True)
 
+    def logs(self, boot: str, lines: Sequence[Mapping[str, Any]], dropped: int, read_s: float) -> float:
+        """Show what this process (`boot`) has logged; seconds to wait before more is welcome."""
+        body = {"boot": boot, "lines": list(lines), "dropped": dropped}
+        answer = self.json("POST", "/api/v1/logs", body=body, read_s=read_s, own=True)
+        with self._understood():
+            return min(max(float(answer["wait_s"]), 0.0), LOGS_WAIT_S_MAX)
+
     def leave(self, read_s: float) -> None:
         """Hand all orders back."""
         self.json("POST", "/api/v1/leave", read_s=read_s, own=True)
@@ -150,7 +173,19 @@ class NodeLink(Link):
         with self._understood():
             found = json.loads(data)
             charter, roster = str(found["charter"]), str(found["roster"])
-            return SealedPapers(int(found["version"]), charter.encode("ascii"), roster.encode("ascii"))
+            certificate = str(found.get("certificate", "")).encode("ascii")
+            return SealedPapers(int(found["version"]), charter.encode("ascii"), roster.encode("ascii"), certificate)
+
+    def manifest(self, job: str, held: int = -1) -> bytes | None:
+        """The job's newest version, signed; None if version `held` still is. Raises as `papers` does."""
+        headers = {"If-None-Match": f'"{held}"'} if held >= 0 else {}
+        path = f"/api/v1/jobs/{quote(job)}/manifest"
+        with self.exchange("GET", path, headers=headers, own=True, accept=304) as answer:
+            data = answer.read(2 * Manifest.BYTES_MAX)
+            if answer.status == 304:
+                return None
+        with self._understood():
+            return str(json.loads(data)["manifest"]).encode("ascii")
 
     def knock(self, job: str, term: int) -> Lease:
         """Ask whether the coordinator is there, and tell it this node's term; its own is above. -1: only ask.
@@ -172,15 +207,23 @@ class NodeLink(Link):
         """Tell how this node does as a peer. Sums are of this process (`boot`); what is lost, the next one makes up."""
         self.json("POST", f"/api/v1/jobs/{quote(job)}/peering", body=dict(told), own=True)
 
-    def carry(self, carried: Carried) -> Said:
+    def carry(self, carried: Carried, read_s: float | None = None) -> Said:
         """Pass on what another node says, and bring back what it is answered, whatever that is."""
         request = carried.request
         headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE}
         path = f"{request.path}?{request.query}"
         with self.exchange(
-            request.method, path, headers=headers, content=carried.content, own=True, accept=ANY
+            request.method, path, headers=headers, content=carried.content, read_s=read_s, own=True, accept=ANY
         ) as answer:
             return Said(answer.status, dict(answer.headers), answer.read(FRAME_BYTES_MAX))
+
+    def come_back(self, carried: Carried) -> Said:
+        """Ask to be taken in again by one's own key; what is answered, whatever that is."""
+        request, headers = carried.request, {"Content-Type": "application/json"}
+        path = f"{request.path}?{request.query}"
+        headers |= request.headers()
+        with self.exchange("POST", path, headers=headers, content=carried.content, own=True, accept=ANY) as answer:
+            return Said(answer.status, dict(answer.headers), answer.read(SMALL_BYTES_MAX))
 
     # Bodies
 

@@ -43,15 +43,17 @@ from shoal.core.machine import (
     Wake,
     Work,
 )
-from shoal.core.message import Ack, Fail, Leave, Message, Order, OrderId, Ref, Report, Status
+from shoal.core.message import Ack, Fail, Leave, Message, Order, OrderId, Phase, Ref, Report, Status
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
 from shoal.runtime.backoff import Backoff, patiently
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import Lane, in_thread
+from shoal.runtime.tracebacks import whence
 from shoal.wire import ByteSource
 
 ERROR_CHARACTERS_MAX = 400
+DOWNLOAD: Phase = "download"
 BEAT_S = 2.0
 
 Held = tuple[int, ...]
@@ -158,6 +160,8 @@ class Ports:
     backoff: Backoff = field(default_factory=Backoff)
     beat_s: float = BEAT_S
     at: CrashPoint = no_crash
+    tracebacks: bool = True
+    """Whether the hub is told where in whose code an order failed."""
 
 
 @dataclass
@@ -398,13 +402,14 @@ class Pump:
 
     async def _do(self, work: Work, watch: Watch) -> None:
         """Fetch, work, and feed what came of it; meanwhile say how far it is."""
-        order = work.order
+        order, phase = work.order, DOWNLOAD
         structlog.contextvars.bind_contextvars(round=order.version)
         self.log.info("order taken", kind=order.kind, order=shown(order.id))
         beats = self._group.create_task(self._beat(order, watch))
         try:
             slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
             self._fetched(order)
+            phase = order.kind
             begin = partial(self.ports.begin, order, slots, base, work.memory, watch)
             done = Done(order.id, await self._pieces(begin, watch))
         except (Cancelled, asyncio.CancelledError):
@@ -412,7 +417,8 @@ class Pump:
         except NotAllowed:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the hub must hear of it
-            done = Done(order.id, error=one_line(error))
+            told = whence(error) if self.ports.tracebacks else ""
+            done = Done(order.id, error=one_line(error), phase=phase, traceback=told)
             self.log.warning("order failed", order=shown(order.id), why=done.error)
         finally:
             beats.cancel()

@@ -49,12 +49,14 @@ def path_of(job: str) -> str:
     return f"/api/v1/jobs/{job}/relay"
 
 
-def seal(signer: Signer, node: str, term: int, message: Message, payload: bytes = b"") -> Carried:
-    """What `node` says to the coordinator of that term, to be carried by anybody."""
+def seal(signer: Signer, node: str, term: int, message: Message, payload: bytes = b"", query: str = "") -> Carried:
+    """What `node` says to the coordinator of that term, to be carried by anybody. `query`: what a Poll waits for."""
     charter = signer.charter
     hub = peer_id_of(charter.coordinator_pub)
     head = peer_wire.encode(Letter(charter.job, (Relay(node, message),)))
-    request = signer.request(hub, "POST", path_of(charter.job), f"term={term}", sha256(head))
+    request = signer.request(
+        hub, "POST", path_of(charter.job), f"term={term}{'&' if query else ''}{query}", sha256(head)
+    )
     return Carried(request, head + payload)
 
 
@@ -70,18 +72,29 @@ def digest_of_body(method: str, digest: str) -> str:
     return digest if method == "PUT" else sha256(b"")
 
 
-def opened(carried: Carried, said: Said, signer: Signer) -> wire.Frame | None:
-    """The coordinator's answer to what was carried; None for an empty one.
-
-    Raises `Refused` for what it refuses; `NotAllowed` and `Refused` (`trust.…`) for what it has not answered, and
-    `InvalidPayload` for what is no frame: then the carrier has changed it, and another may do better.
-    """
+def verify(carried: Carried, said: Said, signer: Signer) -> None:
+    """Raise `NotAllowed` or `Refused` (`trust.…`) unless the coordinator has given this answer to what was carried."""
     answer = read_answer(said.status, list(said.headers.items()))
     check_answer(answer, carried.request, signer.charter.coordinator_pub, signer.charter)
     check_digest(answer.digest, sha256(said.content))
+
+
+def opened(carried: Carried, said: Said, signer: Signer) -> wire.Frame | None:
+    """The coordinator's answer to what was carried; None for an empty one.
+
+    Raises `Refused` for what it refuses, what `verify` raises, and `InvalidPayload` for what is no frame: then the
+    carrier has changed it, and another may do better.
+    """
+    content = answered(carried, said, signer)
+    return wire.decode(content) if content else None
+
+
+def answered(carried: Carried, said: Said, signer: Signer) -> bytes:
+    """The same, as bytes."""
+    verify(carried, said, signer)
     if said.status >= 300:
         raise _refusal(said.content)
-    return wire.decode(said.content) if said.content else None
+    return said.content
 
 
 def _refusal(content: bytes) -> Refused:

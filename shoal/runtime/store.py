@@ -21,6 +21,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -160,6 +161,14 @@ class FileSource:
             yield self[place : place + PIECE_BYTES]
 
 
+@dataclass(frozen=True)
+class FileBody:
+    """A finished body in a file of another folder on the same disk, for whoever moves it away."""
+
+    path: Path
+    ref: Ref
+
+
 class FileBodies:
     """Bodies in one folder: `shoal.core.message.Bodies`, and what shells need besides. Any thread may call."""
 
@@ -285,6 +294,13 @@ class FileBodies:
                 _keep(descriptor, temporary, self.path(ref.digest), "body", self._at)
             finally:
                 os.close(descriptor)
+
+    def take(self, body: Slots | FileBody) -> Ref:
+        """`put` or `adopt`, whatever it is."""
+        if not isinstance(body, FileBody):
+            return self.put(body)
+        self.adopt(body.path, body.ref)
+        return body.ref
 
     def _is_there(self, ref: Ref) -> bool:
         """Whether this body is stored already. Its folder is synced, lest the other writer had not come to that."""

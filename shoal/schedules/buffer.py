@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from shoal.core.errors import InvalidJob
 from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait, check_patience, gathering
+from shoal.core.selection import Picked
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Buffer(Schedule):
     name: ClassVar[str] = "buffer"
     title: ClassVar[str] = "Buffered asynchronous aggregation (Nguyen et al. 2022)"
     versions: ClassVar[int] = 100
+    renews: ClassVar[bool] = True
 
     size: int = 1
     """K: reports that make a version. Fewer do when nobody is left to wait for."""
@@ -61,8 +63,9 @@ class Buffer(Schedule):
             return wait
         if got >= self.size:
             return [Close(f"{got} reports", keep=True)]
-        if fresh := self._fresh(view):
-            return [Ask(fresh, "train", f"{len(fresh)} begin from version {view.version}")]
+        if (fresh := self._fresh(view)).nodes:
+            begin = f"{len(fresh.nodes)} begin from version {view.version}"
+            return [Ask(fresh.nodes, "train", begin + fresh.because)]
         return self._with_fewer(view, got) if got else self._with_none(view)
 
     def _with_fewer(self, view: View, got: int) -> list[Decision]:
@@ -78,8 +81,8 @@ class Buffer(Schedule):
             return [Ask(again, "train", f"{len(again)} are asked again")]
         return [Wait(f"no report of {self.size} yet")]
 
-    def _fresh(self, view: View) -> tuple[str, ...]:
+    def _fresh(self, view: View) -> Picked:
         """Who has nothing to do and was not asked for this version, as many as may train at once."""
         idle = [node for node in view.idle if node not in view.asked and node not in view.reports]
         room = (self.concurrency or len(view.members)) - len(view.busy)
-        return view.pick(idle, room) if room > 0 else ()
+        return view.pick(idle, max(0, room))

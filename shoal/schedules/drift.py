@@ -161,7 +161,8 @@ class Drift(Anchored):
             close = Close(done, _receivers(view, violators), keep=True)
             return [close, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
         more = view.pick(rest, len(view.reports) if 2 * len(view.reports) < len(view.members) else len(rest))
-        return [Recall(more, f"{why}: mean at {gap:.4g} > {delta:.4g}, {len(more)} more are asked")]
+        asked = f"{len(more.nodes)} more are asked{more.because}"
+        return [Recall(more.nodes, f"{why}: mean at {gap:.4g} > {delta:.4g}, {asked}")]
 
     def _dismiss(self, view: View, violators: list[str]) -> list[Decision]:
         """Nobody has drifted, whatever was said: let them go on as they were, and say who cries wolf."""

@@ -85,7 +85,8 @@ class Periodic(Anchored):
             if set(view.busy) - view.waiting or not view.busy:
                 return [Wait("not all have made their check")]
             wanted = view.pick(sorted(view.busy), max(1, round(self.share * len(view.members))))
-            return [Recall(wanted, f"{len(wanted)} of {len(view.members)} are averaged")]
+            why = f"{len(wanted.nodes)} of {len(view.members)} are averaged{wanted.because}"
+            return [Recall(wanted.nodes, why)]
         until = (view.recalled_at or view.now) + self.deadline_s
         if pending and view.now < until:
             return [Wait(f"{len(pending)} were asked and have not answered", until)]

@@ -9,6 +9,7 @@ and the deadline after Bonawitz et al., "Towards Federated Learning at Scale", M
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log2
 from statistics import median
@@ -33,6 +34,7 @@ class Rounds(Schedule):
 
     name: ClassVar[str] = "rounds"
     title: ClassVar[str] = "Synchronous rounds"
+    renews: ClassVar[bool] = True
 
     cohort: int = 0
     """Reports that a round wants; 0: take `fraction` of the members."""
@@ -65,6 +67,16 @@ class Rounds(Schedule):
                 hint="raise cohort or lower quorum",
             )
 
+    @property
+    def least(self) -> int:
+        """Enough to open a round, and to close it."""
+        return max(self.min_nodes, self.quorum)
+
+    @property
+    def at_once(self) -> int:
+        """The cohort and those asked beyond it."""
+        return self.cohort + self.over if self.cohort else 0
+
     def wants(self, population: int) -> int:
         """Reports that close a round at once, when `population` nodes could be asked."""
         wanted = self.cohort or max(1, round(self.fraction * population))
@@ -72,33 +84,36 @@ class Rounds(Schedule):
 
     def deadline(self, view: View) -> float:
         """Seconds that this round may take."""
+        return self.deadline_after(view.seconds)
+
+    def deadline_after(self, seconds: Sequence[float]) -> float:
+        """Seconds that a round may take when those before it took so many."""
         if self.deadline_s:
             return self.deadline_s
-        if not view.seconds:
+        if not seconds:
             return DEADLINE_FIRST_S
-        return min(max(DEADLINE_FACTOR * median(view.seconds), DEADLINE_LEAST_S), DEADLINE_FIRST_S)
+        return min(max(DEADLINE_FACTOR * median(seconds), DEADLINE_LEAST_S), DEADLINE_FIRST_S)
 
     def decide(self, view: View) -> list[Decision]:
         """Open, widen, close or wait."""
         return self._open(view) if view.opened is None else self._go_on(view)
 
     def _open(self, view: View) -> list[Decision]:
-        needed = max(self.min_nodes, self.quorum)
-        if len(view.members) < needed:
-            return [Wait(f"{len(view.members)} of {needed} nodes have joined")]
+        if len(view.members) < self.least:
+            return [Wait(f"{len(view.members)} of {self.least} nodes have joined")]
         wanted = self.wants(len(view.members))
-        nodes = view.pick(view.members, wanted + self.over)
-        extra = f" + {len(nodes) - wanted} over" if len(nodes) > wanted else ""
-        return [
-            Ask(nodes, "train", f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes")
-        ]
+        picked = view.pick(view.members, wanted + self.over)
+        extra = f" + {len(picked.nodes) - wanted} over" if len(picked.nodes) > wanted else ""
+        opens = f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes"
+        return [Ask(picked.nodes, "train", opens + picked.because)]
 
     def _go_on(self, view: View) -> list[Decision]:
         assert view.opened is not None
         wanted, got, pending = self.wants(view.population), len(view.reports), len(view.busy)
         enough = got >= min(self.quorum, wanted)
         if got >= wanted:
-            return [Close(f"{got} of {wanted} reports", last=set(view.members) <= view.finished)]
+            learned = bool(view.members) and set(view.members) <= view.finished  # where nobody is there, nobody has
+            return [Close(f"{got} of {wanted} reports", last=learned)]
         deadline = self.deadline(view)
         late, deadline_text = view.now >= view.opened + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:
@@ -107,9 +122,10 @@ class Rounds(Schedule):
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
         fresh = [node for node in view.idle if node not in view.asked]
         if missing > 0 and fresh:
-            nodes = view.pick(fresh, missing)
+            picked = view.pick(fresh, missing)
             why = f"{deadline_text} with {got} of {wanted}" if late else f"{missing} of {wanted} lost"
-            return [Ask(nodes, "train", f"{why}: {len(nodes)} asked in their place")]
+            why += f": {len(picked.nodes)} asked in their place{picked.because}"
+            return [Ask(picked.nodes, "train", why)]
         if not pending and enough:
             return [Close(f"{got} of {wanted}: nobody is left to wait for")]
         until = view.opened + 2**passed * deadline

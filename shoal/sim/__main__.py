@@ -4,6 +4,7 @@ python -m shoal.sim 1234 --trace        one run, told line by line
 python -m shoal.sim --count 5000        seeds 0 to 4999; the first that breaks ends it, and says how to repeat it
 python -m shoal.sim 70000 --count 1000  from another seed on
 python -m shoal.sim --peers 1234        of the swarm without a server
+python -m shoal.sim --choosing 1234     of the swarm of jobs that choose their nodes
 python -m shoal.sim --switching 1234    of the swarm of jobs that move between server and peers
 """
 
@@ -14,8 +15,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
-from shoal.sim import peer_swarm, swarm, switching
+from shoal.sim import choosing, peer_swarm, swarm, switching
+from shoal.sim.world import World
 
 Run = Callable[[int, Callable[[str], None] | None], Counter[str]]
 
@@ -29,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--peers", action="store_true", help="peers that mix by themselves, without a coordinator")
     which.add_argument("--switching", action="store_true", help="jobs that move to their peers and back")
+    which.add_argument("--choosing", action="store_true", help="jobs that choose their nodes, and nodes with hours")
     given = parser.parse_args(arguments)
     draw, one_run = chosen(given)
     seen: Counter[str] = Counter()
@@ -51,12 +55,18 @@ def chosen(given: argparse.Namespace) -> tuple[Callable[[int], object], Run]:
     """What draws a run, and what lets it happen."""
     if given.switching:
         return switching.draw, of_switching
+    if given.choosing:
+        return choosing.draw, partial(of_nodes, run=choosing.run_seed)
     return (peer_swarm.draw, of_peers) if given.peers else (swarm.draw, of_nodes)
 
 
-def of_nodes(seed: int, tell: Callable[[str], None] | None) -> Counter[str]:
+def of_nodes(
+    seed: int,
+    tell: Callable[[str], None] | None,
+    run: Callable[[int, Callable[[str], None] | None], World] = swarm.run_seed,
+) -> Counter[str]:
     """Run that seed under a coordinator, and count what happened."""
-    world = swarm.run_seed(seed, tell)
+    world = run(seed, tell)
     return Counter({
         "events": len(world.coordinator.journal),
         "coordinator crashes": world.coordinator.process - 1,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from shoal.core.algorithm import tree_slot
+from shoal.core.filter import Filters, unpack_tree
 from shoal.core.gossip import Mixer
 from shoal.core.message import Ref
 from shoal.core.tree import FLOATS, Array, Tree
@@ -92,12 +93,18 @@ ACCOUNTS: tuple[Account, ...] = (PairwiseAccount(), PushSumAccount())
 
 
 class Books:
-    """Follows what every peer's disk holds, and what it should add up to."""
+    """Follows what every peer's disk holds, and what it should add up to. `filters`: of models that are shown."""
 
     def __init__(
-        self, weights: Mapping[str, float], start: Tree, bodies: MemoryBodies, mixing: Callable[[], Mixer]
+        self,
+        weights: Mapping[str, float],
+        start: Tree,
+        bodies: MemoryBodies,
+        mixing: Callable[[], Mixer],
+        filters: Filters = (),
     ) -> None:
         self._weights, self._bodies, self._mixing = weights, bodies, mixing
+        self._filters, self._layout = filters, start.layout
         self._held = {name: floats(start) for name in weights}
         self._alone = dict(self._held)  # where each would be, had nobody mixed
         self._mixers = {name: mixing() for name in weights}
@@ -128,7 +135,7 @@ class Books:
         return self._account.mass(self._mixers[node], weight) if self._account is not None else weight
 
     def _opened(self, ref: Ref) -> Array:
-        return floats(tree_slot(self._bodies.get(ref), "model"))
+        return floats(unpack_tree(self._filters, tree_slot(self._bodies.get(ref), "model"), self._layout))
 
     def drift(self) -> float:
         """How far the books are from balancing, relative to what is in them."""

@@ -99,7 +99,7 @@ class Coordinator:
         self._watch.restored(self.hub)
         self._grant_leases()
         self.clock.after(self.timing.lease_s / 2, self._look_for_silence, self.process)
-        self.submit(Boot())
+        self.submit(Boot(self.clock.now))
 
     def _grant_leases(self) -> None:
         """Everybody that was there when the last process died gets the time to be heard by this one."""

@@ -43,9 +43,9 @@ class Flock:
         self.clock, self.shared = Clock(), shared
         self.weather = weather or Weather()
         rng = Random(shared.seed)
-        self.bodies = bodies or MemoryBodies()
+        self.bodies = bodies if bodies is not None else MemoryBodies()
         self.mesh = Mesh(self.clock, self.weather, rng)
-        self.books = Books(weights, tree_slot(shared.slots, "model"), self.bodies, shared.mixing)
+        self.books = Books(weights, tree_slot(shared.slots, "model"), self.bodies, shared.mixing, shared.filters)
         faults = Faults(until_s=self.weather.until_s)
         self.peers = {
             name: Peer(

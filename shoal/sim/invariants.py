@@ -5,6 +5,7 @@
     numbered      versions are consecutive, and begin with the initial model
     fresh         an update counts only in the version that its order was given for
     sum           a version's model is the weighted mean of exactly the updates that it lists
+    asked         who is given an order to train may be asked at that moment (`shoal.core.selection`)
     order         an order's id names one order for ever; what is sent with it is what the algorithm wants sent
     memory        private memory is replaced only after a counted acknowledgement, by the memory that belongs to the
                   counted report; work starts from the memory of the node's last counted report
@@ -71,6 +72,7 @@ class Checker(Watch):
         for effect in effects:
             if isinstance(effect, Send):
                 if isinstance(effect.body, Order):
+                    self._check_asked(effect.body, hub, now)
                     self._check_order(effect.body, hub)
                 elif isinstance(effect.body, Ack) and effect.body.counted and isinstance(event, Report):
                     self._memories.counted(event)
@@ -80,13 +82,23 @@ class Checker(Watch):
         if isinstance(event, Report) and hub.phase == "running":
             self._check_round(hub)
 
+    def _check_asked(self, order: Order, hub: Hub, now: float) -> None:
+        if order.id in self._orders or order.kind != "train":
+            return
+        one, selection = hub.roster[order.node].candidate, hub.plan.selection
+        closed = "" if hub.schedule.anchored else selection.closed(one, now + hub.epoch)
+        require(not selection.excludes(one), "asked: {} is asked: {}", one, selection)
+        require(not closed, "asked: {} is asked at {} s of the day: {}", one, (now + hub.epoch) % 86400, closed)
+
     def _check_order(self, order: Order, hub: Hub) -> None:
         known = self._orders.setdefault(order.id, order)
         same = replace(order, rev=known.rev, recall=known.recall, until=known.until)
         require(known == same, "order: {} has the id of {}", order, known)
         require(order.base in (None, *hub.refs()), "order: {} names a base that nobody holds", order)
         if known is order and hub.slots and order.version == hub.version:  # else it was given before a close
-            wanted = self._bodies.put(hub.anchor.sent(hub.algorithm.order(hub.slots, order.node, order.kind)))
+            slots = hub.algorithm.order(hub.slots, order.node, order.kind)
+            whole = hub.plan.differs and order.base is None
+            wanted = self._bodies.put(slots if whole else hub.anchor.sent(slots))
             require(order.body == wanted, "order: {} does not carry what the algorithm wants sent", order)
 
     def _check_round(self, hub: Hub) -> None:
@@ -126,7 +138,7 @@ class Checker(Watch):
             by_hand += weight * floats(tree_slot(slots, "model"))
             weights += weight
         require(weights == version.weight > 0, "sum: {} lists a weight of {}", version, weights)
-        if filters and hub.schedule.anchored:
+        if filters and hub.based:
             self._check_filtered(hub, version.number, totals, base, found)
             return
         gap = distance(hub.algorithm.step(base, totals), found)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from shoal.core.failover import Failover, Holds
+from shoal.core.filter import for_models
 from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
 from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version, Work
 from shoal.core.message import Message, OrderId, Ref, Switch
@@ -77,7 +78,9 @@ class PeerNode(Node):
     def _holding(self, slots: Slots) -> Holding:
         rng = Random(f"{self._setup.seed}/{self.name}/{self.process}")
         weight = self._commons.weights.get(self.name, 1.0)
-        return Holding(self.name, self.process, weight, slots, self._bodies, rng, live=self.live)
+        me = Holding(self.name, self.process, weight, slots, self._bodies, rng, live=self.live)
+        me.filters = for_models(self._setup.plan.filters)
+        return me
 
     def _gossip(self, slots: Slots) -> Gossip:
         setup = self._setup

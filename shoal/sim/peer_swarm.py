@@ -14,10 +14,13 @@ from typing import Any
 from shoal.core.algorithm import Algorithm
 from shoal.core.drain import Drain
 from shoal.core.errors import ShoalError
+from shoal.core.filter import Filter
 from shoal.core.gossip import Mixing
 from shoal.core.message import Ref
 from shoal.core.peer_message import PeerMessage
 from shoal.core.plan import Plan
+from shoal.filters.half import Half
+from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import GraphName, Neighbours
 from shoal.mixing.pairwise import Pairwise
@@ -52,6 +55,11 @@ class Scenario:
     """How often each process dies, between any two of its effects."""
     near: float = 0.9
     """See `Drain`: no matter how near, as what is looked for happens before the end."""
+    filters: tuple[Filter, ...] = ()
+    """What models go through that peers show each other."""
+
+
+FILTERS: tuple[tuple[Filter, ...], ...] = ((Half(),), (Half("fp16"),), (Quantize(),), (Quantize(bucket=2),))
 
 
 def draw(seed: int) -> Scenario:
@@ -60,9 +68,11 @@ def draw(seed: int) -> Scenario:
     names = [f"n{number}" for number in range(1, rng.randint(2, 8) + 1)]
     until_s = rng.choice((5.0, 20.0, 60.0))
     split = Split(frozenset(rng.sample(names, len(names) // 2)), 3.0, 12.0)
+    mixing = rng.choice((draw_pairwise, draw_neighbours, draw_push_sum, draw_all_reduce))(rng)
+    filters = Random(f"filters of {seed}").choice((*FILTERS, (), (), (), ())) if mixing.filtered else ()
     return Scenario(
         seed,
-        rng.choice((draw_pairwise, draw_neighbours, draw_push_sum, draw_all_reduce))(rng),
+        mixing,
         {name: float(rng.choice((1, 10, 359))) for name in names},
         {name: rng.choice((0.3, 1.0, 2.0)) for name in names},
         rng.randint(3, 15),
@@ -75,6 +85,7 @@ def draw(seed: int) -> Scenario:
             splits=(split,) if rng.random() < 0.3 else (),
         ),
         rng.choice((0, 0, 1, 4)),
+        filters=filters,
     )
 
 
@@ -137,6 +148,7 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Flock:
         {"model": toy_tree((1.0, 2.0, 3.0), 0)},
         Drain(scenario.rounds, near=scenario.near),
         scenario.seed,
+        filters=scenario.filters,
     )
     learners = {name: ToyLearner(number) for number, name in enumerate(scenario.weights, 1)}
     kind: Callable[..., Flock] = Flock if tell is None else partial(Told, tell)

@@ -10,10 +10,12 @@ from typing import Any, Protocol
 from shoal.core.algorithm import Algorithm
 from shoal.core.drain import Drain
 from shoal.core.errors import InvalidPayload, LearnerFailed
+from shoal.core.filter import Filters
 from shoal.core.gossip import Gossip, Halt, Holding, Learned, Live, Mixer, PeerEffect, PeerEvent
 from shoal.core.learner import Learner
 from shoal.core.machine import Done, Note, Result, Save, Standing, Tell, Timer, Wake, Work
 from shoal.core.message import Ref
+from shoal.core.meter import Meter
 from shoal.core.peer_message import PeerMessage
 from shoal.core.plan import Plan
 from shoal.core.tree import Slots
@@ -27,6 +29,15 @@ DOWN_S = 5.0
 
 SETTLE_S = 30.0
 """How long a peer that leaves waits for what is open."""
+
+HEAD_BYTES = 400
+
+
+def weighed(message: PeerMessage) -> int:
+    """Bytes that a message takes on its way, about."""
+    body = getattr(message, "body", None)
+    return HEAD_BYTES + (body.nbytes if body is not None else 0)
+
 
 Send = Callable[[str, str, PeerMessage], None]
 """`(from, to, message)`"""
@@ -50,6 +61,10 @@ class Shared:
     slots: Slots
     drain: Drain
     seed: int = 0
+    bytes_per_hour: float = 0.0
+    """That each may send and receive; 0: any number."""
+    filters: Filters = ()
+    """What models go through that they show each other."""
 
 
 @dataclass
@@ -87,6 +102,8 @@ class Peer:
         self._alarm = 0
         self._going_at = 0.0
         self.gossip: Gossip | None = None
+        self.crossed = 0
+        """Bytes that it has sent and received, over all its processes."""
 
     def start(self) -> None:
         """A new process over the disk."""
@@ -95,7 +112,9 @@ class Peer:
         self.up = True
         self.disk.boot += 1
         shared, rng = self.shared, Random(f"{self.shared.seed}/{self.name}/{self.disk.boot}")
-        me = Holding(self.name, self.disk.boot, self.weight, shared.slots, self.bodies, rng)
+        meter = Meter(shared.bytes_per_hour, lambda: self.crossed)
+        me = Holding(self.name, self.disk.boot, self.weight, shared.slots, self.bodies, rng, meter=meter)
+        me.filters = shared.filters
         mixer = shared.mixing()
         if self.disk.state is None:
             self.gossip = Gossip(shared.plan, shared.algorithm, me, mixer, drain=shared.drain)
@@ -126,6 +145,7 @@ class Peer:
 
     def receive(self, message: PeerMessage) -> None:
         """A message arrives."""
+        self.crossed += weighed(message) if self.up else 0
         self.feed(message)  # type: ignore[arg-type]
 
     def see(self) -> None:
@@ -157,6 +177,7 @@ class Peer:
                     self.disk.state, self.disk.names = state, self.gossip.names()
                     self.ledger.keeps(self.name, state, done)
                 case Tell():
+                    self.crossed += weighed(effect.body)
                     self.send(self.name, effect.to, effect.body)
                 case Work():
                     self.clock.after(self.work_s(), self._finish, self.disk.boot, effect)

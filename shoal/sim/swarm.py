@@ -13,11 +13,15 @@ from random import Random
 from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import LearnerFailed, ShoalError
+from shoal.core.filter import Filter
 from shoal.core.hub import Plan
 from shoal.core.machine import Result
 from shoal.core.message import Bodies, Order, Ref, Status
 from shoal.core.schedule import Schedule
+from shoal.filters.delta import Delta
+from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
+from shoal.filters.top_k import TopK
 from shoal.schedules.drift import Drift
 from shoal.schedules.rounds import Rounds
 from shoal.sim.anchored import Violation, check_weight
@@ -30,6 +34,17 @@ from shoal.sim.toys import Ledger, ToyLearner, toy_tree
 from shoal.sim.trace import Tracer
 from shoal.sim.work import Begun
 from shoal.sim.world import CARE_S, Act, Setup, World
+
+FILTERS: tuple[tuple[Filter, ...], ...] = (
+    (),
+    (Quantize(bits=8),),
+    (Quantize(bits=4),),
+    (Half(),),
+    (TopK(0.3),),
+    (TopK(0.3), Quantize(bits=8)),
+)
+
+DIFFERENCES: tuple[tuple[Filter, ...], ...] = ((Delta(),), (Delta(), Quantize(bits=8)), (Delta(), TopK(0.3), Half()))
 
 GRACE_S = 600.0
 """After the faults have ended a run has this long, and `VERSION_S` for each version, to end."""
@@ -81,8 +96,10 @@ def draw_storm(seed: int, rng: Random) -> Scenario:
     frail = frozenset(node for node in rng.sample(nodes, spare) if rng.random() < 0.5)
     faults = draw_faults(rng, nodes)
     late = frozenset(node for node in nodes if rng.random() < 0.15)
+    setup = draw_setup(seed, rng, nodes, schedule, faults)
+    filters = Random(f"filters of {seed}").choice((*FILTERS, *DIFFERENCES, (), (), ()))
     return Scenario(
-        draw_setup(seed, rng, nodes, schedule, faults),
+        replace(setup, plan=replace(setup.plan, filters=filters)),
         draw_acts(rng, nodes, late, frail, faults.until_s),
         late,
         {node: rng.choice((0.3, 1.0, 2.0, 8.0)) for node in nodes},
@@ -131,7 +148,7 @@ def draw_drift(seed: int, rng: Random) -> Scenario:
     late = frozenset(node for node in nodes[schedule.min_nodes :] if rng.random() < 0.3)
     algorithm = DynamicAveraging(steps=1, checks=rng.randint(2, 20))
     setup = draw_setup(seed, rng, nodes, schedule, faults)
-    filters = rng.choice(((), (Quantize(bits=8),), (Quantize(bits=4),)))
+    filters = rng.choice(FILTERS)
     return Scenario(
         replace(setup, algorithm=algorithm, plan=replace(setup.plan, versions=1000, filters=filters)),
         draw_acts(rng, nodes, late, frozenset(), faults.until_s),
@@ -321,11 +338,16 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
     return world
 
 
-def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> World:
-    """The run of that seed. Raises `Broken`."""
+def run_seed(
+    seed: int,
+    tell: Callable[[str], None] | None = None,
+    drawn: Callable[[int], Scenario] = draw,
+    flag: str = "",
+) -> World:
+    """The run of that seed, and of what draws it; `flag` tells the command which that is. Raises `Broken`."""
     try:
-        return run(draw(seed), tell)
+        return run(drawn(seed), tell)
     except (AssertionError, ShoalError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise Broken(
-            f"seed {seed}: {type(error).__name__}: {error}\nrepeat it: python -m shoal.sim {seed} --trace"
+            f"seed {seed}: {type(error).__name__}: {error}\nrepeat it: python -m shoal.sim {flag}{seed} --trace"
         ) from error

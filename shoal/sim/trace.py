@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 
 from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Event, Note, Rejected, Result, Save, Send, Work
-from shoal.core.message import Bodies, Message, OrderId, Ref
+from shoal.core.message import About, Bodies, Message, OrderId, Ref
 from shoal.sim.invariants import Checker
 from shoal.sim.watch import Direction
 
@@ -40,7 +40,8 @@ def shown(thing: object) -> str:
             text = f"Save {shown(thing.what)}"
         case _ if is_dataclass(thing):
             values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
-            told = [f"{n}={shown(value)}" for n, value in values if value or (value == 0 and n not in AMENDED)]
+            said = ((n, value) for n, value in values if value or (value == 0 and n not in AMENDED))
+            told = [f"{n}={shown(value)}" for n, value in said if value != About()]
             text = " ".join((type(thing).__name__, *told))
         case _:
             text = str(thing)

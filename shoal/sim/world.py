@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from shoal.core.algorithm import Algorithm
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Rejected
-from shoal.core.message import Message, Order, Pause, Ref, Resume, Stop
+from shoal.core.message import About, Join, Message, Order, Pause, Poll, Ref, Resume, Stop
 from shoal.core.schedule import Schedule
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
@@ -57,6 +57,8 @@ class Setup:
     beat_s: float = 5.0
     seed: int = 0
     """Source of delays and faults; the job has a seed of its own."""
+    about: Mapping[str, About] = field(default_factory=dict)
+    """What nodes say of themselves."""
 
 
 class World:
@@ -118,6 +120,8 @@ class World:
     def _heard(self, name: str, process: int, message: Message) -> None:
         """A request arrives at the coordinator. What it answers at once goes to the process that asked."""
         self._asker = name, process
+        if isinstance(message, Join | Poll):
+            message = replace(message, about=self.setup.about.get(name, About()))
         self.coordinator.receive(message)
         self._asker = "", 0
 

@@ -85,6 +85,24 @@ class Gatekeeper:
             self._introduced[cert.peer_id] = held = (cert, sealed)
         return held[0].node
 
+    def enter(self, sealed: bytes, request: Request, digest: str, wall_s: int) -> Peer:
+        """Let the bearer of a certificate in at its own request; how it is known from now on.
+
+        Raises what `introduce`, `examine` and `admit` raise, and `trust.stranger` where somebody else shows it. What is
+        refused changes nothing.
+        """
+        before = dict(self._introduced)
+        cert = unseal(sealed, JoinCert, self.charter)
+        if cert.peer_id != request.sender:
+            raise refusal("trust.stranger", f"the certificate is that of {cert.peer_id}; {request.sender} shows it")
+        try:
+            self.introduce(sealed, wall_s)
+            self.admit(self.examine(request, wall_s), digest, wall_s)
+        except ShoalError:
+            self._introduced = before
+            raise
+        return next(peer for peer in self.members() if peer.peer_id == request.sender)
+
     @property
     def sealed_roster(self) -> bytes:
         """The roster that is held, for others; empty if none has come yet."""

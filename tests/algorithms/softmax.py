@@ -46,7 +46,7 @@ class Softmax:
             order = rng.permutation(len(self.y))
             for start in range(0, len(order), size):
                 part = order[start : start + size]
-                loss, gradient = self.slope(self.x[part], self.y[part])
+                loss, gradient = self.slope(self.x[part], self.y[part], extra_loss)
                 gradient = correct(self.weights, gradient) if correct else gradient
                 self.weights = add(self.weights, gradient, -budget.lr)
                 losses.append(loss)
@@ -57,25 +57,36 @@ class Softmax:
         size = budget.batch_size or len(self.y)
         edges = [*range(0, len(self.y), size), len(self.y)]
         total: dict[str, Array] = {name: np.zeros_like(self.weights[name], np.float64) for name in self.weights}
+        mean = 0.0
         for start, stop in pairwise(edges):
-            _, piece = self.slope(self.x[start:stop], self.y[start:stop])
+            loss, piece = self.slope(self.x[start:stop], self.y[start:stop])
+            mean += loss * ((stop - start) / len(self.y))
             for name in total:
                 total[name] += piece[name] * ((stop - start) / len(self.y))
             tick(stop / len(self.y))
-        return Trained(float(len(self.y))), Tree.of({name: value.astype(np.float32) for name, value in total.items()})
+        gradient = Tree.of({name: value.astype(np.float32) for name, value in total.items()})
+        return Trained(float(len(self.y)), {"train/loss": mean}), gradient
 
-    def slope(self, x: Array, y: Array) -> tuple[float, Tree]:
+    def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
+        """For `slope`, which takes the gradient of the loss by the logits, times the number of examples."""
+
+        def word(x: Array, odds: Array) -> Array:
+            return np.asarray(weight * (odds - odds_of(teacher, x)))
+
+        return word
+
+    def slope(self, x: Array, y: Array, extra_loss: ExtraLoss | None = None) -> tuple[float, Tree]:
         """Loss and mean gradient at the present weights."""
         odds = self.odds(x)
+        extra = extra_loss(x, odds) if extra_loss else 0.0
         loss = float(-np.log(odds[np.arange(len(y)), y]).mean())
         odds[np.arange(len(y)), y] -= 1
+        odds += extra
         w, b = x.T @ odds / len(y), odds.mean(0)
         return loss, Tree.of({"w": w.astype(np.float32), "b": b.astype(np.float32)})
 
     def odds(self, x: Array) -> Array:
-        logits = x @ self.weights["w"].astype(np.float64) + self.weights["b"]
-        grown = np.exp(logits - logits.max(1, keepdims=True))
-        return np.asarray(grown / grown.sum(1, keepdims=True))
+        return odds_of(self.weights, x)
 
     def evaluate(self) -> Metrics:
         if self.test is None:
@@ -85,6 +96,13 @@ class Softmax:
         right = float((odds.argmax(1) == y).mean())
         loss = float(-np.log(odds[np.arange(len(y)), y]).mean())
         return {"eval/examples": float(len(y)), "eval/accuracy": right, "eval/loss": loss}
+
+
+def odds_of(weights: Tree, x: Array) -> Array:
+    """What a softmax regression makes of `x: float[n, d]`: `float[n, classes]`."""
+    logits = x @ weights["w"].astype(np.float64) + weights["b"]
+    grown = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(grown / grown.sum(1, keepdims=True))
 
 
 def digits() -> tuple[Array, Array]:

@@ -132,7 +132,7 @@ def test_sketches_of_different_draws_have_no_mean() -> None:
     assert fda.estimate([told("a", 3), told("b", 4)]) == 4.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_accuracy_and_bytes() -> None:
     """A3: Theta = 1, the linear monitor: final accuracy of 0.96 with 7 MB of models, a fifteenth of periodic averaging;
     in 8 bits it is less than that with every head."""

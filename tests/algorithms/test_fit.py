@@ -58,3 +58,17 @@ def test_a_threshold_has_one_name(schedule: str, field: str) -> None:
 )
 def test_what_fits_is_taken(algorithm: str, schedule: dict[str, Any]) -> None:
     assert parse_job(job(algorithm, **schedule)).build_algorithm().name == algorithm
+
+
+def test_only_who_asks_first_can_keep_to_a_budget_of_bytes() -> None:
+    """The job's and the machine's own: the smaller one holds."""
+    gossip = {"bytes_per_hour": 1e6, "mixing": {"name": "push_sum"}}
+    with pytest.raises(InvalidJob, match="push_sum sends models unasked") as refused:
+        parse_job({**job("fedavg", name="rounds"), "gossip": gossip})
+    assert "pairwise" in refused.value.hint
+    free = parse_job({**job("fedavg", name="rounds"), "gossip": {"mixing": {"name": "push_sum"}}}).gossip
+    assert free.budget() == 0
+    with pytest.raises(InvalidJob, match="push_sum sends models unasked"):
+        free.budget(1e6)
+    metered = parse_job({**job("fedavg", name="rounds"), "gossip": {"bytes_per_hour": 1e6}}).gossip
+    assert [metered.budget(), metered.budget(1e5), metered.budget(1e7)] == [1e6, 1e5, 1e6]

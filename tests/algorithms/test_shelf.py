@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import shoal
 from shoal.algorithms.fedadagrad import FedAdagrad
 from shoal.algorithms.fedadam import FedAdam
 from shoal.algorithms.fedavg import FedAvg
@@ -24,6 +25,7 @@ from shoal.core.server_optimizer import Adagrad, Adam, Momentum, Rule, Yogi, adv
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, norm, sub, zeros
 from shoal.learn import digits
+from shoal.spec import parse_job
 from tests.algorithms.softmax import unbalanced
 from tests.learn.federation import accuracies, digit_learners
 
@@ -141,6 +143,33 @@ def test_a_stronger_spring_keeps_nearer() -> None:
     ]
     assert gone == sorted(gone, reverse=True)
     assert gone[2] < 0.5 * gone[0]
+
+
+def test_some_orders_are_done_in_part() -> None:
+    """Of many orders nine in ten draw 1 to 5 epochs: 4 in 5 of these are fewer than all."""
+    algorithm = FedProx(partial=0.9, epochs=5)
+    drawn = [algorithm.budget(task({}, seed)).epochs for seed in range(4000)]
+    assert set(drawn) == {1, 2, 3, 4, 5}
+    assert np.mean([epochs == 1 for epochs in drawn]) == pytest.approx(0.18, abs=0.02)
+    assert np.mean([epochs == 5 for epochs in drawn]) == pytest.approx(0.28, abs=0.025)
+    assert drawn == [algorithm.budget(task({}, seed)).epochs for seed in range(4000)], "by the order's seed"
+    assert {FedProx(epochs=5).budget(task({}, seed)).epochs for seed in range(50)} == {5}
+
+
+def test_it_learns_from_work_done_in_part() -> None:
+    job = parse_job({
+        "name": "j", "rounds": 8, "seed": 1, "schedule": {"name": "rounds", "min_nodes": 3},
+        "algorithm": {"name": "fedprox", "partial": 0.9, "epochs": 5, "lr": 0.5, "mu": 0.1},
+    })  # fmt: skip
+    assert shoal.simulate(job, unbalanced(tested=True)).accuracy > 0.85
+
+
+def test_partial_work_of_one_epoch_makes_no_sense() -> None:
+    with pytest.raises(InvalidJob, match="nothing can be left out") as caught:
+        FedProx(partial=0.5)
+    assert "epochs" in caught.value.hint
+    with pytest.raises(InvalidJob, match="partial is 2"):
+        FedProx(partial=2, epochs=5)
 
 
 # -------------------------------------------------------------------------------------------------------- SCAFFOLD

@@ -13,6 +13,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from shoal.cli.app import app
+from shoal.spec import parse_job
+from shoal.trust.keys import Key
+from shoal.trust.papers import Charter, Manifest, Roster, config_sha, seal
 from tests.cli.fake import FakeCoordinator, Raw, a_job, a_node, a_note, a_version
 
 JOB = """
@@ -54,9 +57,35 @@ def job_answers(fake: FakeCoordinator, place: Path) -> None:
         "GET /jobs/digits/notes": {"notes": [a_note(1), a_note(2, text="lost [red]node[/]", kind="warning")]},
         "GET /jobs/digits/traffic": {"job": "digits", "rows": [], "total": {"up": 1, "down": 2}},
         **{f"POST /jobs/digits/{verb}": a_job(state="paused") for verb in ("pause", "resume", "stop")},
+        "POST /jobs": a_job(name="digits-2", state="waiting"),
+        "PUT /jobs/digits/tags": a_job(tags=["baseline"]),
         "GET /jobs/digits/peers": {"roster": None, "peers": [], "now": None, "history": []},
         "POST /jobs/digits/switch": a_job(mode="away", mode_since="2026-01-02T03:04:07.000Z"),
     }
+
+
+def failure_answers(fake: FakeCoordinator, place: Path) -> None:
+    """Two failures, of which one has much to say."""
+    row = {"id": 2, "at": "2026-01-02T03:04:05.000Z", "job": "digits", "node": "a", "order": "1.7", "version": 3}
+    row |= {"kind": "train", "phase": "train", "error": "ValueError: [red]no[/] data", "traceback": "File x, line 3"}
+    row |= {"outcome": "replaced", "outcome_why": "1 of 4 lost: 1 asked in their place"}
+    other = {**row, "id": 1, "phase": "contact", "error": "no sign of life", "traceback": "", "outcome": "awaited"}
+    fake.answers = {"GET /failures": {"failures": [row, other], "before": None}}
+
+
+def alert_answers(fake: FakeCoordinator, place: Path) -> None:
+    """One that stands."""
+    row = {"id": 3, "kind": "node-lost", "job": "digits", "node": "a", "text": "[red]a[/] has fallen silent"}
+    row |= {"raised_at": "2026-01-02T03:04:05.000Z", "cleared_at": None, "seen_at": "2026-01-02T03:05:05.000Z"}
+    fake.answers = {"GET /alerts": {"alerts": [row], "before": None}, "POST /alerts/3/acknowledge": row}
+
+
+def log_answers(fake: FakeCoordinator, place: Path) -> None:
+    """A line of a node's, and one of the coordinator's."""
+    line = {"id": 1, "at": "2026-01-02T03:04:05.678Z", "node": "a", "job": "digits", "round": 3, "level": "warning"}
+    line |= {"text": "order [red]failed[/]\x1b[2J", "fields": {"why": "no data"}}
+    own = {**line, "id": 2, "node": "", "job": "", "round": None, "level": "info", "text": "ready", "fields": {}}
+    fake.answers = {"GET /logs": {"lines": [line, own], "older": False}}
 
 
 def node_answers(fake: FakeCoordinator, place: Path) -> None:
@@ -99,6 +128,20 @@ def export_answers(fake: FakeCoordinator, place: Path) -> None:
     }
 
 
+def model_answers(fake: FakeCoordinator, place: Path) -> None:
+    """Three models, of which one is promoted and another is gone."""
+    row = {"version": 2, "digest": "ab" * 32, "bytes": 19_768, "closed_at": "2026-01-02T03:04:05.000Z", "kept": True}
+    row |= {"metrics": {"eval/accuracy": 0.93, "eval/loss": 0.25}, "labels": []}
+    named = {"label": "production", "at": "2026-01-02T03:04:06.000Z", "why": "passed [red]the[/] audit"}
+    rows = [row, {**row, "version": 1, "labels": [named]}, {**row, "version": 0, "metrics": {}, "kept": False}]
+    fake.answers = {
+        "GET /jobs/digits": a_job(labels={"production": 1}),
+        "GET /jobs/digits/models": {"models": rows, "next": 0},
+        "PUT /jobs/digits/labels/production": a_job(labels={"production": 2}),
+        "DELETE /jobs/digits/labels/production": a_job(),
+    }
+
+
 def job_file(fake: FakeCoordinator, place: Path) -> None:
     """A job file that can't be run."""
     (place / "job.toml").write_text(JOB.replace("digits:learner", "digits:nothing"))
@@ -117,28 +160,64 @@ def run_files(fake: FakeCoordinator, place: Path) -> None:
         (place / f"{name}.json").write_text(json.dumps(run | {"versions": versions}))
 
 
+def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
+    """A coordinator without jobs, its key of old, and what a node has kept of one job."""
+    key, spec = Key.make(), parse_job({"name": "digits"}).model_dump(mode="json")
+    digest = hashlib.sha256(MODEL).hexdigest()
+    charter = Charter("digits", config_sha(spec), digest, key.pub, key.pub)
+    roster, manifest = Roster("digits", 1, ()), Manifest("digits", 1, 1, 3, digest, (), 3)
+    charter_text, roster_text, sealed = (seal(one, key, charter).decode() for one in (charter, roster, manifest))
+    kept = {
+        "job": {"spec": spec, "created_at": "2026-01-02T03:04:05.000Z"},
+        "papers": {"charter": charter_text, "roster": roster_text},
+        "checkpoints": {"checkpoints": [{"manifest": sealed, "model": [digest, len(MODEL)]}]},
+    }
+    folder = place / "node/jobs/digits"
+    for name in ("peer", "bodies"):
+        (folder / name).mkdir(parents=True)
+    for name, values in kept.items():
+        (folder / f"peer/{name}.json").write_text(json.dumps(values))
+    (folder / "bodies" / digest).write_bytes(MODEL)
+    (place / "node/credential.json").write_text(json.dumps({"name": "a"}))
+    (place / "key.pem").write_bytes(key.pem())
+    (place / "key.pem").chmod(0o600)
+    begun = a_job(rebuilt={"node": "a", "version": 3, "term": 1002})
+    fake.answers = {"GET /jobs": {"jobs": []}, f"PUT /bodies/{digest}": {}, "POST /jobs": begun}
+
+
 COMMANDS = {
+    "alerts": Case(("--standing", "--acknowledge", "3"), keys=("alerts",), prepare=alert_answers),
     "algorithms": Case(keys=("plugins",)),
     "compare": Case(("a.json", "b.json"), keys=("comparison", "runs"), prepare=run_files),
     "config show": Case(("--origin",), keys=("file", "settings")),
     "coordinator": Case(("--set", "prot=1"), 2, "usage.name"),
     "data get": Case(("cifar",), 2, "data.unknown"),
     "data list": Case(keys=("cache", "data_sets")),
+    "demote": Case(("digits",), keys=("job",), prepare=model_answers),
     "demo": Case(("--split", "by-colour:1", "--clients", "1"), 2, "job.invalid"),
     "doctor": Case(keys=("healthy", "checks"), prepare=job_answers),
     "export": Case(("digits",), keys=("model",), prepare=export_answers),
+    "failures": Case(("digits", "--node", "a"), keys=("failures",), prepare=failure_answers),
+    "jobs clone": Case(("digits", "--set", "algorithm.lr=0.5"), keys=("job",), prepare=job_answers),
     "jobs list": Case(keys=("jobs",), prepare=job_answers),
     "jobs pause": Case(("digits",), keys=("job",), prepare=job_answers),
     "jobs resume": Case(("digits",), keys=("job",), prepare=job_answers),
     "jobs show": Case(("digits",), keys=("job", "nodes", "notes", "traffic"), prepare=job_answers),
     "jobs stop": Case(("digits",), keys=("job",), prepare=job_answers),
+    "jobs tag": Case(("digits", "baseline"), keys=("job",), prepare=job_answers),
     "join": Case(("--learner", "gone.py:learner", "--state", "state", "--token", "sht_x"), 2, "learner.missing"),
+    "logs": Case(("digits", "--level", "warning"), keys=("logs",), prepare=log_answers),
+    "models": Case(("digits",), keys=("models", "more"), prepare=model_answers),
     "nodes list": Case(keys=("nodes",), prepare=node_answers),
     "nodes remove": Case(("a", "--yes"), keys=("removed",), prepare=node_answers),
     "peer key": Case(("mine",), keys=("public_key", "peer_id")),
     "peer new": Case(("job.toml", "--peer", "a="), 2, "learner.missing", prepare=job_file),
     "peer run": Case(("nowhere",), 2, "peer.folder"),
     "peers": Case(("digits",), keys=("peers",), prepare=job_answers),
+    "promote": Case(("digits", "best"), keys=("job",), prepare=model_answers),
+    "rebuild": Case(
+        ("--from", "node", "--key", "key.pem", "--yes"), keys=("jobs", "refused"), prepare=lost_coordinator
+    ),
     "run": Case(("job.toml",), keys=("job", "nodes"), prepare=run_answers),
     "simulate": Case(("job.toml",), 2, "learner.missing", prepare=job_file),
     "switch": Case(("digits", "gossip"), keys=("job",), prepare=job_answers),

@@ -53,6 +53,14 @@ def test_a_job_without_a_number_of_versions(shoal: Shoal, fake: FakeCoordinator,
     assert not any("None" in line for line in lines)
 
 
+def test_a_job_that_was_rebuilt_says_so(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    assert "rebuilt" not in shoal("jobs", "show", "digits", env=at(fake)).stdout
+    fake.answers["GET /jobs/digits"] = a_job(rebuilt={"node": "b", "version": 7, "term": 1002})
+    said = shoal("jobs", "show", "digits", env=at(fake)).stdout
+    assert "from b at version 7, term 1002 (what was before is not known here)" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [

@@ -211,6 +211,10 @@ def test_doctor_in_a_folder_that_cannot_be_written(shoal: Shoal, monkeypatch: py
         (["--learner", "gone.py:learner"], "gone.py"),
         (["--learner", "shoal.learn.digits:learner", "--option", "prat=0"], "prat"),
         (["--learner", "gone.py:learner", "--name", "Ünfit"], "edge.name"),
+        (["--learner", "gone.py:learner", "--train-in", "process"], "gone.py"),
+        (["--learner", "gone.py:learner", "--train-in", "space"], "edge.train_in"),
+        (["--learner", "gone.py:learner", "--tag", "No Tag"], "edge.tags"),
+        (["--learner", "gone.py:learner", "--hours", "9-17"], "edge.hours"),
     ],
 )
 def test_join_says_what_is_wrong_before_it_joins(
@@ -226,10 +230,12 @@ def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyP
     seen = []
     monkeypatch.setattr("edge_client.running.run", lambda settings: seen.append(settings) or 0)
     arguments = ("--learner", "m:l", "--option", "part=3", "--option", "split=iid", "--device", "cpu", "--quiet")
+    arguments += ("--tag", "phone", "--tag", "eu", "--hours", "22:00-06:00")
     result = shoal("join", "http://127.0.0.1:1", "--token", "-", *arguments, stdin="sht_secret\n")
     assert result.exit_code == 0, result.output
     (settings,) = seen
     assert settings.token.get_secret_value() == "sht_secret"
+    assert (settings.tags, settings.hours) == (["phone", "eu"], ["22:00-06:00"])
     assert (settings.options, settings.device, settings.log_level) == ({"part": 3, "split": "iid"}, "cpu", "warning")
 
 

@@ -28,7 +28,7 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
     """A row of the view."""
     edge = {"state": "alive", "exchanges": 12, "sent": 2000, "received": 3000, "rtt_ms": 3.1}
     row = {"name": name, "peer_id": "a" * 20, "inbound": True, "state": "away", "changes": [], "told_s": 1.0, "boot": 1}
-    row |= {"term": 2, "round": 17, "weight": 1200.0, "seen": {}, "coverage": 0.875, "refused": {}}
+    row |= {"term": 2, "round": 17, "weight": 1200.0, "seen": {}, "coverage": 0.875, "refused": {}, "budget": None}
     return {**row, "peers": {"other": edge, "third": {**edge, "state": "dead", "exchanges": 3}}, **changes}
 
 
@@ -37,11 +37,15 @@ SILENT = {"state": None, "told_s": None, "boot": None, "term": None, "round": No
 
 
 def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
-    rows = [a_peer("a", refused={"trust.replayed": 2}), a_peer("b", told_s=40.0), a_peer("c", **SILENT, peers={})]
+    rows = [
+        a_peer("a", refused={"trust.replayed": 2}, quarantine=["zoe"]),
+        a_peer("b", told_s=40.0),
+        a_peer("c", **SILENT, peers={}),
+    ]
     fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}}
     lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
     first = next(line for line in lines if line.strip().startswith("a "))
-    for part in ("away", "17", "87.5 %", "1 alive, third dead", "15", "4 kB", "trust.replayed 2"):
+    for part in ("away", "17", "87.5 %", "1 alive, third dead", "15", "4 kB", "trust.replayed 2, zoe in"):
         assert part in first, (part, first)
     assert "away (40 s ago)" in next(line for line in lines if line.strip().startswith("b "))
     assert "alive" not in next(line for line in lines if line.strip().startswith("c "))
@@ -49,6 +53,29 @@ def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
     assert said in lines
     fake.answers["GET /jobs/digits/peers"] = {"roster": 3, "peers": rows[2:], "now": None, "history": []}
     assert "nobody carries the job on without the coordinator" in shoal("peers", "digits", env=at(fake)).stdout
+
+
+def test_who_is_relayed_and_what_that_costs_the_other(shoal: Shoal, fake: FakeCoordinator) -> None:
+    edge = {"state": "alive", "exchanges": 0, "sent": 1, "received": 1, "rtt_ms": 1.0}
+    carrier = a_peer("a", state="coordinated", peers={"b": {**edge, "carried": 1_500_000}, "c": {**edge, "carried": 0}})
+    rows = [carrier, a_peer("b", **SILENT, peers={}, relayed_by="a"), a_peer("c", relayed_by=None)]
+    fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": None, "history": []}}
+    lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
+    assert "carried" in lines[0] + lines[1]
+    for name, text in (("a", "1.5 MB"), ("b", "⇄ relayed by a"), ("c", "away")):
+        assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), text
+
+
+def test_budgets_are_shown_where_there_are_any(shoal: Shoal, fake: FakeCoordinator) -> None:
+    some = {"bytes_per_hour": 1e8, "left": 12_500_000.0, "wait_s": 0.0}
+    rows = [a_peer("a", budget=some), a_peer("b", budget={**some, "left": -3.0, "wait_s": 75.0}), a_peer("c")]
+    view = {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}
+    fake.answers = {"GET /jobs/digits/peers": view}
+    lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
+    for name, text in (("a", "12.5 MB left"), ("b", "used up, again in 1 min 15 s")):
+        assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), lines
+    fake.answers = {"GET /jobs/digits/peers": {**view, "peers": rows[2:]}}
+    assert "budget" not in shoal("peers", "digits", env=at(fake)).stdout
 
 
 def test_peers_are_watched_until_the_job_has_ended(shoal: Shoal, fake: FakeCoordinator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 import structlog
 
 from tests.coordinator.node import History, Node
+from tests.coordinator.peers import GOSSIP, OPEN, enter
+from tests.coordinator.postgres import Cluster
+from tests.coordinator.rebuilding import Kept, keep, one_round
 from tests.coordinator.server import PATIENCE_S, Api, Inside, Server, Zygote, inside
+from tests.coordinator.stage import set_up
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,6 +29,14 @@ def plain_logs() -> None:
 def zygote() -> Iterator[Zygote]:
     """Forks coordinators; one for each process of the test run."""
     running = Zygote()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server; one for each process of the test run."""
+    running = Cluster()
     yield running
     running.close()
 
@@ -72,3 +85,22 @@ def swarm() -> Iterator[Callable[..., list[Node]]]:
     for node in made:
         node.join(PATIENCE_S)
     assert not [thread for thread in threading.enumerate() if thread in made]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    with inside(tmp_path / "lost", **OPEN) as running:
+        stage = set_up(running, gossip=GOSSIP)
+        enter(stage, "n0", "n1")
+        one_round(stage)
+        yield keep(stage, tmp_path)
+        stage.close()
+
+
+@pytest.fixture
+def empty(tmp_path: Path, kept: Kept) -> Iterator[Inside]:
+    """A coordinator with nothing but the key."""
+    (tmp_path / "new").mkdir()
+    shutil.copy2(kept.key, tmp_path / "new" / "coordinator.pem")
+    with inside(tmp_path / "new", **OPEN) as running:
+        yield running

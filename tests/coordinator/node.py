@@ -112,6 +112,8 @@ class Node(threading.Thread):
         """After a break it does not claim to hold what it has answered: what was forgotten would be asked for again."""
         self.beats = self.fails_once = self.breaks_uploads = False
         self.failure: BaseException | None = None
+        self.about: dict[str, list[str]] = {}
+        """Tags and hours that it tells."""
 
     # Requests
 
@@ -164,7 +166,7 @@ class Node(threading.Thread):
         with self.history.lock:
             self.history.enrolled[self.node] = found.json()["credential"]
         self.client.headers["Authorization"] = f"Bearer {found.json()['credential']}"
-        assert self.ask("POST", "/hello", json={}).status_code == 200
+        assert self.ask("POST", "/hello", json={"info": self.about} if self.about else {}).status_code == 200
 
     def step(self) -> None:
         """One poll, and what follows from it."""

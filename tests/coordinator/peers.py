@@ -53,7 +53,7 @@ def enter(stage: Stage, *names: str) -> None:
 
 def word(boot: int = 1, **changes: Any) -> dict[str, Any]:
     """What a peer tells, right but for the changes."""
-    edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1}
+    edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1, "carried": 0}
     told = {"boot": boot, "state": "away", "term": 2, "round": 17, "weight": 1200.0, "seen": {"n0": 17, "n1": 16}}
     return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}
 

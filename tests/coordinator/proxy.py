@@ -37,7 +37,10 @@ def endpoint_of(line: str) -> str:
 
 @dataclass
 class Proxy:
-    """Between nodes and the coordinator at `where()`. `fate(endpoint, n)`: of the n-th answer of an endpoint."""
+    """Between nodes and the coordinator at `where()`. `fate(endpoint, n)`: of the n-th answer of an endpoint.
+
+    `port`: at which it listens; 0: any.
+    """
 
     where: Callable[[], str]
     fate: Callable[[str, int], Fate | None] = lambda endpoint, n: None
@@ -45,10 +48,12 @@ class Proxy:
     down: int = 0
     answers: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
+    port: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listening.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept, daemon=True)
@@ -56,7 +61,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        return f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

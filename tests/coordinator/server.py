@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +40,15 @@ FAST: dict[str, Any] = {
     "traffic_flush_s": 0.2,
 }
 """Settings that suit tests."""
+
+ELSEWHERE: list[Callable[[Path], str]] = []
+"""Its last one gives the coordinator of a folder its database; empty: that is a file in the folder."""
+
+
+def settled(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a test's coordinator."""
+    where = {"database_url": ELSEWHERE[-1](folder)} if ELSEWHERE else {}
+    return {**FAST, **where, "data": str(folder), **given}
 
 
 def until(what: str, found: Any, patience_s: float = PATIENCE_S, every_s: float = 0.01) -> Any:
@@ -90,6 +99,7 @@ class Api:
 
     url: str
     folder: Path
+    database_url: str
 
     def __init__(self) -> None:
         self._client = client(timeout=PATIENCE_S, headers={"Authorization": f"Bearer {OPERATOR}"})
@@ -133,6 +143,10 @@ class Api:
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Look into the database, past the coordinator."""
+        if self.database_url:
+            from tests.coordinator import postgres
+
+            return postgres.rows(self.database_url, query, *values)
         place = (self.folder / "shoal.db").absolute()
         with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
             return connection.execute(query, values).fetchall()
@@ -144,7 +158,8 @@ class Server(Api):
     def __init__(self, zygote: Zygote, folder: Path, **settings: Any) -> None:
         super().__init__()
         self._zygote, self.folder = zygote, folder
-        self.settings = {**FAST, "data": str(folder), **settings}
+        self.settings = settled(folder, settings)
+        self.database_url = self.settings.get("database_url", "")
         self.log = folder.parent / f"{folder.name}.log"
         self.url, self.pid, self.lives, self._status = "http://127.0.0.1:9", 0, 0, 0
 
@@ -199,7 +214,8 @@ class Inside(Api):
     def __init__(self, folder: Path, **settings: Any) -> None:
         super().__init__()
         self.folder = folder
-        self.settings = Settings.model_validate({**FAST, "data": folder, **settings})
+        self.settings = Settings.model_validate(settled(folder, settings))
+        self.database_url = self.settings.database_url.get_secret_value()
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
         self._up = threading.Event()
         self.failure: BaseException | None = None

@@ -26,6 +26,7 @@ OPEN = {
     "GET /api/v1/version",
     "GET /api/v1/schemas/job.json",
     "POST /api/v1/enrol",
+    "POST /api/v1/jobs/{job}/readmission",
     "GET /api/v1/session",
     "POST /api/v1/session",
     "DELETE /api/v1/session",
@@ -33,13 +34,30 @@ OPEN = {
 READ = {
     "GET /metrics",
     "GET /api/v1/jobs",
+    "GET /api/v1/compare",
+    "GET /api/v1/traffic",
     "GET /api/v1/jobs/{job}/versions",
     "GET /api/v1/jobs/{job}/notes",
     "GET /api/v1/jobs/{job}/nodes",
     "GET /api/v1/jobs/{job}/peers",
     "GET /api/v1/jobs/{job}/traffic",
+    "GET /api/v1/jobs/{job}/reports",
+    "GET /api/v1/jobs/{job}/heat",
+    "GET /api/v1/jobs/{job}/bands",
+    "GET /api/v1/jobs/{job}/rounds/{number}",
+    "GET /api/v1/jobs/{job}/nodes/{node}/line",
+    "GET /api/v1/nodes/{node}/reports",
+    "GET /api/v1/jobs/{job}/switch",
+    "GET /api/v1/jobs/{job}/export",
+    "GET /api/v1/jobs/{job}/models",
     "GET /api/v1/jobs/{job}/models/{number}",
+    "GET /api/v1/jobs/{job}/labels/{name}/model",
     "GET /api/v1/nodes",
+    "GET /api/v1/nodes/{node}",
+    "GET /api/v1/failures",
+    "GET /api/v1/logs",
+    "GET /api/v1/logs/matches",
+    "GET /api/v1/alerts",
     "GET /api/v1/stream",
 }
 NODE = {
@@ -47,6 +65,7 @@ NODE = {
     "GET /api/v1/work",
     "POST /api/v1/beat",
     "POST /api/v1/leave",
+    "POST /api/v1/logs",
     "POST /api/v1/jobs/{job}/reports",
     "POST /api/v1/jobs/{job}/failures",
     "POST /api/v1/jobs/{job}/status",
@@ -61,12 +80,17 @@ NODE = {
 }
 OPERATE = {
     "POST /api/v1/jobs",
+    "POST /api/v1/drafts/check",
     "POST /api/v1/jobs/{job}/pause",
     "POST /api/v1/jobs/{job}/resume",
     "POST /api/v1/jobs/{job}/stop",
     "POST /api/v1/jobs/{job}/switch",
+    "PUT /api/v1/jobs/{job}/tags",
+    "PUT /api/v1/jobs/{job}/labels/{name}",
+    "DELETE /api/v1/jobs/{job}/labels/{name}",
     "DELETE /api/v1/nodes/{node}",
     "POST /api/v1/tokens",
+    "POST /api/v1/alerts/{alert}/acknowledge",
     "PUT /api/v1/bodies/{digest}",
 }
 BODIES = "GET /api/v1/jobs/{job}/bodies/{digest}"
@@ -78,8 +102,11 @@ JSON: dict[str, Any] = {
     "POST /api/v1/enrol": {"token": "sht_x", "name": "x"},
     "POST /api/v1/session": {"token": "sho_x"},
     "POST /api/v1/jobs": {"spec": {}},
+    "POST /api/v1/drafts/check": {"spec": {}},
     "POST /api/v1/tokens": {"role": "viewer"},
     "POST /api/v1/jobs/{job}/switch": {"to": "server"},
+    "PUT /api/v1/jobs/{job}/tags": {"tags": ["a"]},
+    "PUT /api/v1/jobs/{job}/labels/{name}": {"version": 0},
     "POST /api/v1/jobs/{job}/knock": {"term": 0},
     "POST /api/v1/beat": {"job": "main", "order": "1.1", "progress": 0.5},
 }
@@ -146,10 +173,10 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
     """The request of an operation, as far as it may go without changing much."""
     method, path = operation.split(" ")
     digest = hashlib.sha256(body(initial(SIZE))).hexdigest()
-    path = path.format(job="main", digest=digest, number=0, node="nobody")
+    path = path.format(job="main", digest=digest, number=0, node="nobody", alert=1, name="production")
     takes_bytes = any(word in path for word in ("bodies", "reports", "failures", "status"))
     content = {"content": b""} if takes_bytes else {}
-    if not content and method == "POST":
+    if not content and (method == "POST" or operation in JSON):
         content = {"json": JSON.get(operation, {})}
     with (
         client(timeout=20) as asking,
@@ -306,7 +333,7 @@ def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPa
         answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": credential})
         problem(answer, 401, "auth.refused")
     with inside(folder) as running:
-        assert running.get("/nodes") == {"nodes": []}
+        assert running.get("/nodes") == {"nodes": [], "next": None}
 
 
 # Revocation

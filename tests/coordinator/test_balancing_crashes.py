@@ -13,6 +13,7 @@ from shoal.core.message import Order
 from tests.coordinator.proxy import Proxy
 from tests.coordinator.server import PATIENCE_S, Server, until
 from tests.edge_client.drifting import Decisions, Joined, Made, clients, decided, in_training, job, simulated
+from tests.nightly import at_night
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,7 +55,7 @@ def check(running: Server, nodes: list[Joined], foreseen: tuple[Decisions, Made]
     assert in_training(decisions) == in_training(foreseen[0])
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", at_night(POINTS, but=["driver.journaled", "journal.before-commit", "report.answer"]))
 def test_a_death_changes_nothing(
     point: str, scene: tuple[Server, list[Joined]], foreseen: tuple[Decisions, Made]
 ) -> None:

@@ -151,7 +151,7 @@ def test_a_second_coordinator_on_one_folder(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as first:
         error = refusal(folder=tmp_path / "data")
         assert error.code == "storage.locked"
-        assert first.get("/jobs") == {"jobs": []}
+        assert first.get("/jobs")["jobs"] == []
     with inside(tmp_path / "data"):
         pass
 
@@ -159,7 +159,7 @@ def test_a_second_coordinator_on_one_folder(tmp_path: Path) -> None:
 def test_the_lock_goes_with_a_killed_process(server: Callable[..., Server]) -> None:
     running = server().start()
     running.kill()
-    assert running.start().get("/jobs") == {"jobs": []}
+    assert running.start().get("/jobs")["jobs"] == []
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_a_port_in_use_by_another_coordinator(server: Callable[..., Server]) -> 
     second = server("two", port=port).start()
     assert second.ended() == 70
     assert "port.in-use" in second.log.read_text()
-    assert first.get("/jobs") == {"jobs": []}
+    assert first.get("/jobs")["jobs"] == []
     first.kill()
-    assert second.start().get("/jobs") == {"jobs": []}
+    assert second.start().get("/jobs")["jobs"] == []
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://localhost/shoal", "sqlite://", "sqlite:///:memory:", "mysql://x", "nonsense"]
+    "url", ["postgresql+asyncpg://localhost/shoal", "sqlite://", "sqlite:///:memory:", "mysql://x", "nonsense"]
 )
 def test_a_database_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.chdir(tmp_path)
@@ -212,7 +212,7 @@ def test_a_database_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_another_place_for_the_database(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere" / "x.db"
     with inside(tmp_path / "data", database_url=f"sqlite:///{place}") as running:
-        assert running.get("/jobs") == {"jobs": []}
+        assert running.get("/jobs")["jobs"] == []
     assert place.exists()
     assert not (tmp_path / "data" / "shoal.db").exists()
 

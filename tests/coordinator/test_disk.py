@@ -48,7 +48,7 @@ def test_the_reserve_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with inside(tmp_path / "data", disk_reserve_bytes=2**60) as running:
         digest = "0" * 64
         problem(running.request("PUT", f"/api/v1/bodies/{digest}", content=b"x" * 100), 507, "storage.full")
-        assert running.get("/jobs") == {"jobs": []}
+        assert running.get("/jobs")["jobs"] == []
         said = problem(running.request("GET", "/readyz"), 503, "not-ready")["detail"]
         assert said.startswith("nothing more is accepted: ")
         assert running.request("GET", "/healthz").status_code == 200, "a restart would not help"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,92 +17,12 @@ from safetensors.numpy import load
 from coordinator.papers import LEAP
 from shoal.core.message import Order
 from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import Charter, Manifest, Roster, open_charter, seal, unseal
-from tests.coordinator.node import advance, body, initial, weight
+from shoal.trust.papers import Manifest, Roster, open_charter, seal, unseal
+from tests.coordinator.node import advance, body, initial
 from tests.coordinator.peers import GOSSIP, OPEN, enter, poll
-from tests.coordinator.server import Inside, Server, inside, until
+from tests.coordinator.rebuilding import Kept, go_on, manifest_of, one_round
+from tests.coordinator.server import Inside, Server, until
 from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
-
-
-@dataclass
-class Kept:
-    """What a node has of a job when its coordinator's disk is lost."""
-
-    spec: dict[str, Any]
-    model: bytes
-    digest: str
-    charter: str
-    roster: str
-    manifest: str
-    key: Path
-
-    @property
-    def opened(self) -> Charter:
-        return open_charter(self.charter.encode())
-
-    def texts(self, **changes: Any) -> dict[str, Any]:
-        return {"charter": self.charter, "roster": self.roster, "manifest": self.manifest, **changes}
-
-
-def manifest_of(stage: Stage, **headers: str) -> httpx.Response:
-    """The newest version, as a node asks for it."""
-
-    def look() -> httpx.Response | None:
-        found = stage.send("n0", "GET", "/jobs/main/manifest", headers=headers)
-        return None if found.status_code == 503 else found
-
-    answer: httpx.Response = until("the manifest", look)
-    return answer
-
-
-def one_round(stage: Stage) -> None:
-    """n0 and n1 report on version 0, and are asked again."""
-    stage.dismiss("n2")
-    for name in ("n0", "n1"):
-        assert stage.report(node=name, values=None, weight=weight(name)).status_code == 200
-
-
-def keep(stage: Stage, tmp_path: Path) -> Kept:
-    """What n0 would hold after version 1."""
-    order, payload = order_of(stage.nodes[0], "main")
-    assert (order.version, order.body is not None) == (1, True)
-    papers = stage.send("n0", "GET", "/jobs/main/papers").json()
-    key = tmp_path / "saved.pem"
-    shutil.copy2(stage.running.folder / "coordinator.pem", key)
-    spec, manifest = stage.running.job("main")["spec"], manifest_of(stage).json()["manifest"]
-    assert order.body is not None
-    return Kept(spec, payload, order.body.digest, papers["charter"], papers["roster"], manifest, key)
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    with inside(tmp_path / "lost", **OPEN) as running:
-        stage = set_up(running, gossip=GOSSIP)
-        enter(stage, "n0", "n1")
-        one_round(stage)
-        yield keep(stage, tmp_path)
-        stage.close()
-
-
-@pytest.fixture
-def empty(tmp_path: Path, kept: Kept) -> Iterator[Inside]:
-    """A coordinator with nothing but the key."""
-    (tmp_path / "new").mkdir()
-    shutil.copy2(kept.key, tmp_path / "new" / "coordinator.pem")
-    with inside(tmp_path / "new", **OPEN) as running:
-        yield running
-
-
-def go_on(running: Inside, kept: Kept, **changes: Any) -> httpx.Response:
-    """An operator brings what a node had."""
-    digest = changes.pop("digest", kept.digest)
-    model = changes.pop("model", kept.model)
-    put = running.request("PUT", f"/api/v1/bodies/{digest}", content=model)
-    assert put.status_code in (200, 201), put.text
-    spec = {**kept.spec, **changes.pop("spec", {})}
-    told = {"spec": spec, "start_model": digest, "goes_on": kept.texts(**changes)}
-    return running.request("POST", "/api/v1/jobs", json=told)
-
 
 # Manifests
 
@@ -230,7 +150,7 @@ REFUSED: dict[str, tuple[Change, int, str]] = {
 def test_what_is_not_the_jobs_own_is_refused(kept: Kept, empty: Inside, what: str) -> None:
     change, status, code = REFUSED[what]
     problem(go_on(empty, kept, **change(kept)), status, code)
-    assert empty.get("/jobs") == {"jobs": []}
+    assert empty.get("/jobs")["jobs"] == []
     assert empty.rows("SELECT count(*) FROM papers") == [(0,)]
     assert go_on(empty, kept).status_code == 201, "and the true one is still taken"
 

@@ -14,6 +14,7 @@ from tests.coordinator.proxy import ENDPOINTS, Fate, Proxy
 from tests.coordinator.server import Inside, until
 from tests.coordinator.stage import order_of, set_up
 from tests.edge_client import drifting
+from tests.nightly import at_night
 
 SIZES = {"inline": 10, "large": 66_000}
 ROUNDS = 4
@@ -79,7 +80,7 @@ def test_nodes_in_step_lose_answers(
     assert proxy.lost[endpoint] >= 4, proxy.answers
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", at_night([1, 2], but=[1]))
 def test_four_of_ten_answers_are_lost(seed: int, coordinator: Inside, between: Between, swarm: Swarm) -> None:
     def fate(name: str, n: int) -> Fate | None:
         chance = random.Random(f"{seed}/{name}/{n}").random()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from sqlalchemy import create_engine, text
 
 from coordinator.database import Database, migrate
 from coordinator.ledger import GOSSIP_BYTES_MAX
-from coordinator.papers import Papers
+from coordinator.papers import CERTIFICATE_S, Papers
 from shoal.core.algorithm import tree_slot
-from shoal.core.errors import Refused
+from shoal.core.errors import NotAllowed, Refused
 from shoal.runtime.node_link import Contact, JobLease, NodeLink, SealedPapers
+from shoal.trust.gatekeeper import Gatekeeper
 from shoal.trust.keys import load_or_make
-from shoal.trust.papers import Peer, Roster, config_sha, open_charter, schema_sha, unseal
+from shoal.trust.papers import JoinCert, Peer, Roster, config_sha, open_charter, schema_sha, unseal
 from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, hello, papers, poll, shown, tell, word
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import Stage, by_hand, problem, set_up
@@ -41,6 +44,37 @@ def stage(coordinator: Inside) -> Iterator[Stage]:
 
 
 # Papers
+
+
+def test_a_node_is_given_a_certificate_before_anybody_knows_it(stage: Stage) -> None:
+    """It has shown its key, and never polled: it is in no roster."""
+    enter(stage, "n0")
+    charter, _ = papers(stage)
+    roster = stage.send("n0", "GET", "/jobs/main/papers").json()["roster"].encode()
+    assert stage.send("n1", "GET", "/jobs/main/papers").json()["certificate"] == "", "it has shown no key"
+    assert hello(stage, "n1", shown("n1")).status_code == 200
+    text = stage.send("n1", "GET", "/jobs/main/papers").json()["certificate"].encode()
+    cert = unseal(text, JoinCert, charter)
+    assert (cert.job, cert.node, cert.pub) == ("main", "n1", KEYS["n1"].pub)
+    assert 0 < cert.not_after - time.time() <= CERTIFICATE_S
+    door = Gatekeeper(charter, KEYS["n0"].peer_id)
+    door.take_roster(roster)
+    assert "n1" not in {peer.node for peer in door.members()}
+    assert door.introduce(text, int(time.time())) == "n1"
+
+
+def test_whose_key_is_revoked_is_kept_out_though_no_roster_has_named_it(stage: Stage) -> None:
+    enter(stage, "n0")
+    papers(stage)
+    assert hello(stage, "n1", shown("n1")).status_code == 200
+    text = stage.send("n1", "GET", "/jobs/main/papers").json()["certificate"].encode()
+    assert stage.running.request("DELETE", "/api/v1/nodes/n1").status_code == 204
+    charter, roster = papers(stage)
+    assert roster.revoked == (KEYS["n1"].peer_id,)
+    door = Gatekeeper(charter, KEYS["n0"].peer_id)
+    door.take_roster(stage.send("n0", "GET", "/jobs/main/papers").json()["roster"].encode())
+    with pytest.raises(NotAllowed, match="revoked"):
+        door.introduce(text, int(time.time()))
 
 
 def test_the_papers_of_a_job_hold_what_nodes_have_shown(stage: Stage) -> None:
@@ -121,11 +155,11 @@ def test_what_changes_makes_a_new_roster(stage: Stage, what: str) -> None:
 def test_a_roster_is_renewed_without_anybody_asking(stage: Stage) -> None:
     """The lease names the new one, so that peers fetch it."""
     enter(stage, "n0")
-    lease = until("a lease", lambda: poll(stage, "n0"))
-    boot = stage.running.driver("main").hub.boot
-    assert lease == f"main={boot}.1"
+    until("a lease", lambda: poll(stage, "n0"))
+    boot, first = stage.running.driver("main").hub.boot, papers(stage)[1].version
+    until("the roster that it is in", lambda: poll(stage, "n0") == f"main={boot}.{first}")
     enter(stage, "n1")
-    until("the next roster", lambda: poll(stage, "n0") == f"main={boot}.2")
+    until("the next roster", lambda: poll(stage, "n0") == f"main={boot}.{first + 1}")
 
 
 def test_a_node_may_claim_twice_what_it_reported_last(stage: Stage) -> None:
@@ -208,7 +242,8 @@ def test_papers_outlive_the_coordinator(server: Callable[..., Server]) -> None:
     before = stage.send("n0", "GET", "/jobs/main/papers").json()
     running.kill()
     running.start()
-    assert stage.send("n1", "GET", "/jobs/main/papers").json() == before, "to the letter"
+    after = stage.send("n1", "GET", "/jobs/main/papers").json()
+    assert {**after, "certificate": ""} == {**before, "certificate": ""}, "to the letter"
     until("the lease of the next life", lambda: poll(stage, "n0") == f"main=2.{before['version']}")
     running.kill()
     running.start()
@@ -313,10 +348,14 @@ def test_the_client_reads_all_of_it(stage: Stage) -> None:
     link = NodeLink(stage.running.url, credential=stage.nodes[0].client.headers["Authorization"].split()[1])
     with link:
         assert link.hello({}, Contact(KEYS["n0"].pub, ("http://10.0.0.0:9001",), True)).name == "n0"
-        until("a lease", lambda: link.work(0.0, {"main": (9, 9)}).leases == (JobLease("main", 1, 1),))
+        leased = partial(link.work, 0.0, {"main": (9, 9)})
+        until("a lease", lambda: leased().leases)
         found = link.papers("main")
         assert isinstance(found, SealedPapers)
-        assert unseal(found.roster, Roster, open_charter(found.charter)).version == found.version == 1
+        roster = unseal(found.roster, Roster, open_charter(found.charter))
+        assert [peer.node for peer in roster.peers] == ["n0"]
+        assert roster.version == found.version  # 1, or 2 where a tick came before the hello
+        assert leased().leases == (JobLease("main", 1, found.version),)
         assert link.papers("main", found.version) is None
         link.peering("main", word())
         assert link.knock("main", 0).term == 1

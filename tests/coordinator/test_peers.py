@@ -99,7 +99,7 @@ def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
 
 def test_what_peers_tell_is_shown(stage: Stage) -> None:
     assert [row["state"] for row in view(stage)["peers"]] == [None, None, None]
-    told = word(seen={"n0": 17, "n1": 16, "stranger": 9}, round=17)
+    told = word(seen={"n0": 17, "n1": 16, "stranger": 9}, round=17, quarantine=["n1", "stranger"])
     told["peers"]["stranger"] = told["peers"]["n1"]
     assert tell(stage, **told).status_code == 204
     found = view(stage)
@@ -109,7 +109,7 @@ def test_what_peers_tell_is_shown(stage: Stage) -> None:
     assert (first["state"], first["term"], first["round"], first["weight"]) == ("away", 2, 17, 1200.0)
     assert first["seen"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
     assert first["peers"] == {"n1": word()["peers"]["n1"]}
-    assert first["refused"] == {"trust.signature": 2}
+    assert (first["refused"], first["quarantine"]) == ({"trust.signature": 2}, ["n1"])
     assert first["coverage"] == 1.0
     assert 0 <= first["told_s"] < 60
     assert (second["state"], third["state"]) == (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +38,7 @@ from shoal.runtime.node_link import NodeLink
 from shoal.runtime.relay import Carried, Said, opened, seal, seal_body
 from shoal.trust.envelope import Signer, sha256
 from tests.coordinator.node import advance, body, displacement, initial, weight
-from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers
+from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers, poll
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import SIZE, Stage, problem, set_up
 
@@ -110,7 +111,8 @@ def test_a_round_with_a_node_that_only_another_hears(lost: Lost) -> None:
     assert np.array_equal(found, advance(initial(SIZE), 0, ("n0", "n1")))
     assert running.driver("main").hub.mode == "server", "nobody was switched"
     kinds = {(row["node"], row["kind"]) for row in running.get("/jobs/main/traffic", by=["node", "kind"])["rows"]}
-    assert ("n0", "relay") in kinds, "who carries it has the costs"
+    assert ("n1", "relay") in kinds, "whose word it is"
+    assert ("n0", "relay") not in kinds
 
 
 def test_everything_that_a_node_says_is_answered(lost: Lost) -> None:
@@ -328,3 +330,58 @@ def test_over_the_clients_link(lost: Lost) -> None:
         assert isinstance(frame.message, Order)
         again = link.carry(carried)
         assert (again.status, b"trust.replayed" in again.content) == (409, True)
+
+
+# A poll that is held open
+
+
+def asks(lost: Lost, wait_s: float, held: str = "") -> wire.Frame | None:
+    query = f"wait_s={wait_s:g}" + (f"&held={held}" if held else "")
+    carried = seal(lost.signer, "n1", lost.term, Poll("n1"), query=query)
+    found = lost.carry(carried)
+    return opened(carried, Said(found.status_code, dict(found.headers), found.content), lost.signer)
+
+
+def test_a_poll_waits_for_what_the_node_does_not_hold(lost: Lost) -> None:
+    order, _ = lost.asked()
+    held = f"{order.id[0]}.{order.id[1]}.{order.rev}"
+    frame = asks(lost, 0.2, held)
+    assert frame is not None
+    assert (frame.message, frame.payload) == (Lease(1), b""), "nothing is new, and nothing is sent twice"
+    frame = asks(lost, 60.0, "1.0.0")
+    assert frame is not None
+    assert frame.message == order, "at once"
+
+
+def test_a_waiting_poll_is_answered_as_soon_as_something_stands(lost: Lost) -> None:
+    order, _ = lost.asked()
+    said, data = lost.report(order)
+    lost.say(said, data)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(asks, lost, 60.0, f"{order.id[0]}.{order.id[1]}.{2**31}")
+        presence = lost.stage.running.coordinator.presence
+        until("the poll to be open", lambda: presence._open["n1"])
+        assert lost.stage.report(node="n0", weight=weight("n0")).status_code == 200
+        frame = waiting.result(30)
+    assert frame is not None
+    assert isinstance(frame.message, Order)
+    assert frame.message.version == order.version + 1
+
+
+def test_who_carries_is_shown_until_the_node_comes_by_itself(lost: Lost) -> None:
+    def shown() -> dict[str, str | None]:
+        rows = lost.stage.running.get("/jobs/main/peers")["peers"]
+        return {row["name"]: row["relayed_by"] for row in rows}
+
+    assert shown() == {"n0": None, "n1": None}
+    lost.asked()
+    assert shown() == {"n0": None, "n1": "n0"}
+    poll(lost.stage, "n1")
+    assert shown() == {"n0": None, "n1": None}
+
+
+@pytest.mark.parametrize("held", ["x", "1", "1.2.3.4", "1.-2"])
+def test_what_a_node_holds_is_an_order(lost: Lost, held: str) -> None:
+    with pytest.raises(Refused) as error:
+        asks(lost, 1.0, held)
+    assert error.value.code == "request.invalid"

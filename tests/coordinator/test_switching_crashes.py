@@ -16,6 +16,7 @@ from tests.coordinator.node import initial
 from tests.coordinator.server import Inside, Server, until
 from tests.coordinator.stage import SIZE, Stage, set_up
 from tests.coordinator.test_switching import ALL, GOSSIP, merged, model_of, orders, report
+from tests.nightly import at_night
 
 POINTS = {
     "driver.fed": (2, 2, 2, 2),
@@ -30,6 +31,8 @@ POINTS = {
     "report.answer": (1, 2, 1, 1),
 }
 """One life after the other ends when a point is passed so often; the first passes are those of the start."""
+
+OFTEN = ("driver.fed", "driver.projected", "journal.before-commit", "order.answer", "report.answer")
 
 
 class Lives:
@@ -123,7 +126,7 @@ def measured(stage: Stage, node: str, accuracy: float) -> httpx.Response:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", at_night(POINTS, but=OFTEN))
 def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Server]) -> None:
     running = server(lease_s=3600.0).start()
     stage = set_up(cast("Inside", running), gossip={**GOSSIP, "gate": 0.02})

@@ -22,6 +22,8 @@ from typing import Any
 
 import aiosqlite  # noqa: F401 - these are imported late by the coordinator; here, before the fork
 import alembic.command
+import psycopg
+import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite.aiosqlite
 import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
@@ -117,6 +119,8 @@ def main() -> None:
     algorithms(), schedules()
     assert alembic.command
     assert sqlalchemy.dialects.sqlite.aiosqlite
+    assert sqlalchemy.dialects.postgresql.psycopg
+    assert psycopg
     assert Path(coordinator.app.__file__).exists()
     for line in sys.stdin:
         command = json.loads(line)

@@ -326,7 +326,7 @@ def test_who_has_no_whole_model_stays() -> None:
     bench = Bench()
     bench.take(bench.peer.on(bench.order(1), 0.0))
     bench.silent_until(60.0)
-    assert bench.peer.state == "coordinated"
+    assert (bench.peer.state, bench.peer.gossip) == ("suspect", None)
 
 
 def test_an_operators_word_needs_no_votes_but_a_silent_hub() -> None:

@@ -63,8 +63,8 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (ALL, view(members=()), "wait: 0 of 1 nodes have joined"),
         (Rounds(min_nodes=4), view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         (ALL, view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
-        (HALF, view(), "ask b c: round 3 opens with 2 of 4 nodes"),
-        (OVER, view(), "ask a b c: round 3 opens with 2 + 1 over of 4 nodes"),
+        (HALF, view(), "ask b c: round 3 opens with 2 of 4 nodes, drawn at random"),
+        (OVER, view(), "ask a b c: round 3 opens with 2 + 1 over of 4 nodes, drawn at random"),
         (Rounds(cohort=3, over=5), view(), "ask a b c d: round 3 opens with 3 + 1 over of 4 nodes"),
         (Rounds(cohort=9), view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         # In time
@@ -76,11 +76,11 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (
             HALF,
             view(opened=99.0, busy="a", members=("a", "b", "c"), gone="d"),
-            "ask b: 1 of 2 lost: 1 asked in their place",
+            "ask b: 1 of 2 lost: 1 asked in their place, drawn at random",
         ),
         (HALF, view(opened=99.0, members=("b", "c"), gone="ad"), "ask b c: 2 of 2 lost: 2 asked in their place"),
         (HALF, view(opened=99.0, members=("b",), gone="ad"), "ask b: 2 of 2 lost: 1 asked in their place"),
-        (HALF, view(opened=99.0, busy="a", failed="b"), "ask c: 1 of 2 lost: 1 asked in their place"),
+        (HALF, view(opened=99.0, busy="a", failed="b"), "ask c: 1 of 2 lost: 1 asked in their place, drawn at random"),
         (ALL, view(opened=99.0, reports=("a",), gone="bcd"), "close: 1 of 4: nobody is left to wait for"),
         (ALL, view(opened=99.0, reports=("a",), failed="bcd"), "close: 1 of 4: nobody is left to wait for"),
         (QUORUM, view(opened=99.0, busy="b", reports=("a",), failed="cd"), "wait until 109: 1 of 4 reports"),
@@ -122,7 +122,7 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (
             Rounds(cohort=1, deadline_s=10.0),
             view(opened=90.0, busy="a"),
-            "ask b: deadline of 10 s with 0 of 1: 1 asked in their place",
+            "ask b: deadline of 10 s with 0 of 1: 1 asked in their place, drawn at random",
         ),
         (
             Rounds(cohort=1, deadline_s=10.0),
@@ -132,7 +132,7 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (
             Rounds(cohort=1, deadline_s=10.0),
             view(opened=80.0, busy="ab"),
-            "ask c: deadline of 10 s with 0 of 1: 1 asked in their place",
+            "ask c: deadline of 10 s with 0 of 1: 1 asked in their place, drawn at random",
         ),
     ],
 )

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.coordinator.server import OPERATOR, inside
+from tests.dashboard import axe
 from tests.dashboard.crowd import Crowd
 from tests.dashboard.stage import PATIENCE_MS
+from tests.dashboard.watch import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-AXE = Path(__file__).parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
-FIND = """axe.run().then(({ violations }) =>
-    violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`))"""
-SCREENS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
-
 
 @pytest.fixture(scope="module")
-def axe(browser: Browser) -> str:
-    """The script, which is put into the page past its policy. (Without a browser there is nothing to do.)"""
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: npm ci in dashboard/")
-    return AXE.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def crowd(axe: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
-    """A job that its nodes carry on, each in another state; they have exchanged and refused something."""
+def crowd(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    """A job that its nodes carry on, each in another state; they have exchanged and refused something. (The browser is
+    there first: without one there is nothing to do.)"""
+    axe.script()
     with inside(tmp_path_factory.mktemp("accessible") / "data", lease_s=86_400.0) as running:
         made = Crowd(running, 5)
         running.post(f"/jobs/{made.job}/switch", {"to": "gossip"})
@@ -46,7 +35,7 @@ def crowd(axe: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]
         made.close()
 
 
-@pytest.fixture(params=SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
+@pytest.fixture(params=axe.SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     scheme, width = request.param
     opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -55,42 +44,62 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     opened.close()
 
 
-def violations(page: Page, axe: str) -> Any:
-    page.evaluate(axe)
-    return page.evaluate(FIND)
-
-
-def test_the_list_of_jobs(crowd: Crowd, axe: str, page: Page) -> None:
+def test_the_list_of_jobs(crowd: Crowd, page: Page) -> None:
     page.goto(crowd.running.url)
     expect(page.get_by_test_id("fleet-health")).to_have_text("Ready")
     expect(page.get_by_test_id(f"job-row-{crowd.job}")).to_be_visible()
-    assert violations(page, axe) == []
+    assert axe.violations(page) == []
 
 
-def test_a_job_whose_nodes_are_peers(crowd: Crowd, axe: str, page: Page) -> None:
+def test_a_job_whose_nodes_are_peers(crowd: Crowd, page: Page) -> None:
     page.goto(f"{crowd.running.url}/jobs/{crowd.job}")
     expect(page.get_by_test_id("topology-n0")).to_be_visible()
     expect(page.get_by_test_id("refusals").locator("li")).to_have_count(1)
-    assert violations(page, axe) == []
+    assert axe.violations(page) == []
     page.get_by_test_id("topology").get_by_role("option").first.focus()
-    assert violations(page, axe) == [], "while a node is looked at"
+    assert axe.violations(page) == [], "while a node is looked at"
     for title in ("Who talks to whom", "Whose rounds each model holds"):
         page.get_by_role("button", name=f"{title}: show as table").click()
-    assert violations(page, axe) == [], "as tables"
+    assert axe.violations(page) == [], "as tables"
 
 
-def test_a_dialog(crowd: Crowd, axe: str, page: Page) -> None:
+def test_the_configuration(crowd: Crowd, page: Page) -> None:
+    """Reached with the arrow keys, and by its address."""
+    page.goto(f"{crowd.running.url}/jobs/{crowd.job}")
+    page.get_by_role("tab", name="Overview").press("ArrowLeft")
+    expect(page.get_by_role("tab", name="Configuration")).to_be_focused()
+    expect(page).to_have_url(f"{crowd.running.url}/jobs/{crowd.job}?view=configuration")
+    page.reload()
+    expect(page.get_by_role("region", name="Configuration")).to_contain_text("gossip.allowed")
+    assert axe.violations(page) == []
+
+
+def test_a_dialog(crowd: Crowd, page: Page) -> None:
     page.goto(f"{crowd.running.url}/jobs/{crowd.job}")
     page.get_by_test_id("sign-in").click()
     page.get_by_label("Token").fill(OPERATOR)
-    assert violations(page, axe) == []
+    assert axe.violations(page) == []
     page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
     page.get_by_test_id("stop").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    assert violations(page, axe) == []
+    assert axe.violations(page) == []
 
 
-def test_the_comparison(crowd: Crowd, axe: str, page: Page) -> None:
+def test_the_comparison(crowd: Crowd, page: Page) -> None:
     page.goto(f"{crowd.running.url}/compare?runs={crowd.job}")
     expect(page.get_by_test_id("compare-accuracy")).to_be_visible()
-    assert violations(page, axe) == []
+    assert axe.violations(page) == []
+
+
+def test_a_new_job(crowd: Crowd, page: Page) -> None:
+    page.goto(f"{crowd.running.url}/")
+    sign_in(page)
+    page.goto(f"{crowd.running.url}/new?from={crowd.job}")
+    expect(page.get_by_test_id("begin")).to_be_enabled()
+    for summary in page.locator("summary").all():
+        summary.click()
+    assert axe.violations(page) == []
+    page.get_by_label("lr").fill("fast")
+    expect(page.get_by_test_id("begin")).to_be_disabled()
+    expect(page.get_by_text("unable to parse string as a number")).to_be_visible()
+    assert axe.violations(page) == [], "with a mistake"

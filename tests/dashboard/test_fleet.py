@@ -40,7 +40,7 @@ def test_nodes_and_jobs_are_counted_as_they_change(stage: Stage, page: Page, err
     fleet = page.get_by_test_id("fleet")
     job = stage.running.job("main")
     assert job["up_bytes"] + job["down_bytes"] > 0
-    expect(fleet).to_contain_text("kB")
+    expect(page.get_by_test_id("fleet-today")).to_contain_text("kB")
     expect(fleet.locator(".stat").nth(1)).to_contain_text("1of 1")
     stage.nodes.append(by_hand(stage.running, "n3"))
     expect(page.get_by_test_id("fleet-online").locator("b")).to_have_text("2")
@@ -66,5 +66,7 @@ def test_nothing_sticks_out(stage: Stage, browser: Browser, scheme: Any, width: 
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(stage.running.url)
     expect(page.get_by_test_id("fleet-health")).to_be_visible(timeout=PATIENCE_MS)
+    for figure in page.get_by_test_id("fleet").locator(".stat").all():
+        assert figure.evaluate("of => getComputedStyle(of).paddingLeft") != "0px", "a page's own sheet is missing"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()

@@ -140,7 +140,7 @@ def test_how_near_models_are_is_what_the_coordinator_says(away: Crowd, shown: Pa
     for measure in ("consensus", "residual", "coverage"):
         chart = shown.get_by_test_id(f"chart-{measure}")
         expect(chart.locator("canvas")).to_be_visible()
-        chart.get_by_role("button").click()
+        chart.get_by_role("button", name="as table").click()
         expect(chart.locator("tbody tr")).not_to_have_count(0)
 
 

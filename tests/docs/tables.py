@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from coordinator.openapi import document
 from coordinator.settings import Settings
-from shoal.plugins import algorithms, filters, mixings, schedules
+from shoal.plugins import algorithms, filters, mixings, schedules, selections
 from shoal.presets import PRESETS
 from shoal.spec import Gossip, HeldOut, JobSpec, Limits
 from shoal.trust.codes import REASONS
@@ -111,7 +111,10 @@ def of_reasons() -> str:
 def tables() -> dict[str, Callable[[], str]]:
     """Every table by name."""
     found: dict[str, Callable[[], str]] = {}
-    for kind in (*algorithms().values(), *schedules().values(), *filters().values(), *mixings().values()):
+    for kind in (
+        *(*algorithms().values(), *schedules().values(), *filters().values()),
+        *(*selections().values(), *mixings().values()),
+    ):
         name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "gossip": Gossip, "coordinator-settings": Settings}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules
+from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules, selections
 from shoal.spec import job_schema, load_job, parse_job
 from tests.docs.tables import ROOT, documents, of_dataclass, renewed
 
@@ -35,9 +35,9 @@ def test_tables_are_in_step(path: Path) -> None:
     assert renewed(text) == text, "run `python -m tests.docs.tables`"
 
 
-def test_every_algorithm_schedule_and_filter_has_its_table() -> None:
+def test_every_algorithm_schedule_filter_and_selection_has_its_table() -> None:
     text = (ROOT / "docs/algorithms.md").read_text()
-    kinds = (*algorithms().values(), *schedules().values(), *filters().values())
+    kinds = (*algorithms().values(), *schedules().values(), *filters().values(), *selections().values())
     missing = [kind.name for kind in kinds if of_dataclass(kind) not in text]
     assert not missing
 

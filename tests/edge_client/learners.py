@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -55,6 +58,9 @@ class VectorLearner:
             raise ValueError("the data\nare gone")
         if self.fault == "exit":
             sys.exit(7)
+        if self.fault == "die":
+            sys.stderr.write("out of luck\n")
+            os._exit(7)
         while self.fault == "deaf":
             time.sleep(0.01)
 
@@ -68,3 +74,36 @@ class VectorLearner:
 def learner(size: int = 8, hold: str = "", says: str = "", fault: str = "") -> VectorLearner:
     """For `--learner learners.py:learner`."""
     return VectorLearner(size, hold=Path(hold) if hold else None, says=Path(says) if says else None, fault=fault)
+
+
+def told(device: str = "", precision: str = "", threads: int = 0) -> VectorLearner:
+    """Takes the wishes of whoever runs the node, and says what has come of them."""
+    made = VectorLearner()
+    made.device = f"{device} {precision} {os.environ.get('OMP_NUM_THREADS')}"  # type: ignore[attr-defined]
+    return made
+
+
+def talkative() -> VectorLearner:
+    """Says something, in all ways."""
+
+    class Talkative(VectorLearner):
+        def train(self, budget: Budget, **more) -> Trained:  # type: ignore[no-untyped-def,override]
+            sys.stdout.write("printed\n")
+            sys.stderr.write("10 %\r20 %\r")
+            logging.getLogger("mine").warning("logged, sht_1234567890")
+            return super().train(budget, **more)
+
+    return Talkative()
+
+
+def parent() -> VectorLearner:
+    """Begins a process of its own, and names it."""
+
+    class Parent(VectorLearner):
+        def train(self, budget: Budget, **more) -> Trained:  # type: ignore[no-untyped-def,override]
+            with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
+                Path("pids.tmp").write_text(f"{os.getpid()} {child.pid}")
+                Path("pids.tmp").rename("pids")
+            return super().train(budget, **more)
+
+    return Parent()

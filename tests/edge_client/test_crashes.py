@@ -30,6 +30,8 @@ EVERY_ROUND = {
     "moments": ["work.begun", "work.done", "report.sending", "report.answered"],
 }
 EVERY_POINT = {*ONCE, *(point for points in EVERY_ROUND.values() for point in points)}
+ELSEWHERE = {f"rejoining.{step}" for step in STEPS}
+"""Passed only at a coordinator that was rebuilt: tests/peering/test_readmission.py dies at them."""
 
 
 def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8) -> int:
@@ -99,7 +101,7 @@ def test_the_points_are_those_in_the_source() -> None:
     )
     single = set(re.findall(r"""at\(\s*"([a-z.]+)"\)""", text))
     written = set(re.findall(r"""write_file\([^\n]*"([a-z]+)", self\._at""", text)) | {"body"}
-    assert single | {f"{what}.{step}" for what in written for step in STEPS} == EVERY_POINT
+    assert single | {f"{what}.{step}" for what in written for step in STEPS} == EVERY_POINT | ELSEWHERE
 
 
 @pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])

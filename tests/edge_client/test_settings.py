@@ -50,6 +50,10 @@ def test_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ("name", ".."),
         ("name", "hub"),
         ("jobs", ["../x"]),
+        ("tags", ["Phone"]),
+        ("tags", [f"t{n}" for n in range(33)]),
+        ("hours", ["9-17"]),
+        ("hours", ["08:00-08:00"]),
         ("url", "host:8080"),
         ("wait_s", 0),
         ("threads", -1),
@@ -102,3 +106,11 @@ def test_every_setting_is_documented() -> None:
     for name, field in EdgeSettings.model_fields.items():
         assert name in rows, f"docs/edge_client.md lacks {name}"
         assert field.description in rows[name].replace("\\|", "|")
+
+
+def test_tags_and_hours_are_told_with_the_rest() -> None:
+    settings = EdgeSettings(tags=["phone", "eu", "phone"], hours=["22:00-06:00"])
+    assert settings.tags == ["phone", "eu"]
+    told = info("cpu", settings.tags, settings.hours)
+    assert (told["tags"], told["hours"], told["device"]) == (["phone", "eu"], ["22:00-06:00"], "cpu")
+    assert not {"tags", "hours"} & info("cpu").keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from edge_client.identity import State
 from edge_client.spool import Spool
 from edge_client.trainer import InHand, Trainer
+from edge_client.workshop import at_hand
 from shoal.core.algorithm import Algorithm, Going, Local, Task
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed
 from shoal.core.learner import Learner
@@ -38,7 +40,8 @@ class Bench:
         return made
 
     def begin(self, learner: Any, algorithm: Algorithm | None = None, kind: Any = "train", **more: Any) -> InHand:
-        trainer = Trainer("j", algorithm or Algorithm(), learner, self.spool, self.state.note_error)
+        begin = partial(at_hand, algorithm or Algorithm(), learner, ())
+        trainer = Trainer("j", begin, self.spool, self.state.note_error)
         slots: Slots = {} if kind == "init" else {"model": Tree.of({"w": np.zeros(8, np.float32)})}
         return trainer(Order((1, 2), "a", kind, 4, 3), slots, {}, more.get("memory"), self.watch)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("shoal", "coordinator", "edge_client", "peer", "dashboard")
-PURE = ("shoal/core", "shoal/algorithms", "shoal/schedules", "shoal/mixing")
+PURE = ("shoal/core", "shoal/algorithms", "shoal/schedules", "shoal/mixing", "shoal/selection")
 
 
 def files(root: Path) -> list[Path]:

@@ -113,12 +113,25 @@ KEPT = {
     "shoal/schedules/__init__.py": "",
     "shoal/filters/__init__.py": "",
     "shoal/mixing/__init__.py": "",
+    "shoal/selection/__init__.py": "",
     "shoal/mixing/pairwise.py": "from shoal.core import tree\n",
     "shoal/strict_json.py": "import json\n",
     "shoal/wire.py": "from shoal import strict_json\nfrom shoal.core import tree\n",
     **{
         f"shoal/{name}.py": ""
-        for name in ("compare", "heads", "learn", "plugins", "presets", "record", "settings", "sim", "spec")
+        for name in (
+            "checkpoint",
+            "compare",
+            "heads",
+            "learn",
+            "mistakes",
+            "plugins",
+            "presets",
+            "record",
+            "settings",
+            "sim",
+            "spec",
+        )
     },
     "shoal/simulation.py": "from shoal import wire\n",
     "shoal/trust/__init__.py": "",
@@ -128,7 +141,8 @@ KEPT = {
     "shoal/cli/__init__.py": "def main():\n    import coordinator.app\n    import edge_client\n",
     "shoal/peer_wire.py": "from shoal import wire\n",
     "coordinator/app.py": "import fastapi\nfrom shoal import wire\n",
-    "peer/app.py": "import fastapi\nfrom shoal import peer_wire\n",
+    "peer/words.py": "import fastapi\n",
+    "peer/app.py": "import fastapi\nfrom peer import words\nfrom shoal import peer_wire\n",
     "edge_client/__init__.py": "from shoal.runtime import http\n",
 }
 

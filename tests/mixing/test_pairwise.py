@@ -12,11 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
+from shoal.core.filter import Filters
 from shoal.core.gossip import Gossip, Holding, Live, PeerEffect, PeerEvent
 from shoal.core.machine import Done, Note, Result, Save, Standing, Tell, Timer, Work
 from shoal.core.peer_message import Busy, MixingMessage, Never, Reserve, Resolve, Settle, Slot, Swap, Swapped
 from shoal.core.plan import Plan
 from shoal.core.tree import Tree
+from shoal.filters.half import Half
+from shoal.filters.quantize import Quantize
 from shoal.mixing.pairwise import Pairwise
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.books import Books
@@ -29,9 +32,16 @@ class One:
     """A peer on a workbench: what it sends is kept, what it saves is its disk."""
 
     def __init__(
-        self, name: str, weight: float, bodies: MemoryBodies, policy: Pairwise, books: Books | None = None
+        self,
+        name: str,
+        weight: float,
+        bodies: MemoryBodies,
+        policy: Pairwise,
+        books: Books | None = None,
+        filters: Filters = (),
     ) -> None:
         self.name, self.weight, self.bodies, self.policy, self.books = name, weight, bodies, policy, books
+        self.filters = filters
         self.disk: dict[str, Any] | None = None
         self.boot = 0
         self.sent: list[tuple[str, MixingMessage]] = []
@@ -46,6 +56,7 @@ class One:
         me = Holding(
             self.name, self.boot, self.weight, {"model": START}, self.bodies, Random(self.boot), live=self.live
         )
+        me.filters = self.filters
         plan, mixer = Plan(1, seed=1), self.policy.mixer()
         if self.disk is None:
             self.gossip = Gossip(plan, Algorithm(), me, mixer)
@@ -88,9 +99,9 @@ class One:
 PLAIN = Pairwise()
 
 
-def pair(policy: Pairwise = PLAIN) -> tuple[One, One, MemoryBodies]:
+def pair(policy: Pairwise = PLAIN, filters: Filters = ()) -> tuple[One, One, MemoryBodies]:
     bodies = MemoryBodies()
-    a, b = One("a", 1.0, bodies, policy), One("b", 3.0, bodies, policy)
+    a, b = (One(name, weight, bodies, policy, filters=filters) for name, weight in (("a", 1.0), ("b", 3.0)))
     a.live = b.live = frozenset({"a", "b"})
     a.feed(Live(a.live))
     b.feed(Live(b.live))
@@ -119,6 +130,49 @@ def test_both_take_opposite_weighted_steps() -> None:
     b.feed(a.said(Settle))
     assert not b.gossip.mixer.busy
     assert not a.gossip.mixer.busy
+
+
+@pytest.mark.parametrize("filters", [(Half(),), (Quantize(bucket=2),)], ids=["bf16", "8 bits"])
+def test_filtered_models_move_both_by_what_both_have_seen(filters: Filters) -> None:
+    """Each reckons with its own model as the other has received it: the steps are opposite, to the last digit."""
+    a, b, bodies = pair(filters=filters)
+    a.learn(toy_tree((0.1234567, 0.7654321, -3.3333333), 1))
+    before = [one.gossip.me.model["w"].astype(float) for one in (a, b)]
+    b.feed(a.said(Reserve))
+    a.feed(b.said(Slot))
+    swap = a.said(Swap)
+    b.feed(swap)
+    answer = b.said(Swapped)
+    a.feed(answer)
+    mine, theirs = a.gossip.me.opened(swap.body)["w"], a.gossip.me.opened(answer.body)["w"]
+    assert list(mine) != list(before[0]), "it was rounded on its way"
+    moved = [one.gossip.me.model["w"] - was for one, was in zip((a, b), before, strict=True)]
+    assert moved[0] == pytest.approx(0.75 * (theirs.astype(float) - mine), abs=1e-6)
+    assert 1.0 * moved[0] + 3.0 * moved[1] == pytest.approx(0.0, abs=1e-6)
+    assert int(a.gossip.me.model["seen"]) == int(b.gossip.me.model["seen"]) == 1, "counters are as they were"
+    assert bodies.get(swap.body)["model"].layout == bodies.get(answer.body)["model"].layout  # type: ignore[union-attr]
+
+
+def test_what_filters_round_off_is_no_distance() -> None:
+    """Two that hold the same would never be near: each draws another rounding."""
+    a, b, _ = pair(filters=(Quantize(bucket=2),))
+    for one in (a, b):
+        one.gossip.me.model = toy_tree((0.1234567, 0.7654321, -3.3333333), 0)
+        one.gossip.me.resting = True
+    b.gossip.me.shown()
+    assert b.gossip.me.blur > 0
+    b.gossip.me.met("a", 1.9 * b.gossip.me.blur)
+    b.gossip.me.met("a", 9.0 * b.gossip.me.blur)
+    near, far = (distance for _, distance in b.gossip.me.meetings)
+    assert near == 0.0
+    assert far > 0.0
+
+
+def test_an_exchange_costs_what_filters_leave() -> None:
+    plain, *_ = pair()
+    half, *_ = pair(filters=(Half(),))
+    shown = half.gossip.me.shown()
+    assert half.gossip.me.model_bytes == shown.nbytes == plain.gossip.me.model_bytes - 3 * 2
 
 
 def test_who_asks_again_is_not_kept_waiting_by_a_slot_of_which_it_has_not_heard() -> None:
@@ -316,13 +370,17 @@ PEERS = st.sampled_from("abc")
 class Interleavings(RuleBasedStateMachine):
     """Three peers, and a post in which messages wait, come twice, or vanish; processes die between any two effects."""
 
+    filters: Filters = ()
+
     def __init__(self) -> None:
         super().__init__()
         weights = {"a": 1.0, "b": 10.0, "c": 359.0}
         bodies = MemoryBodies()
-        self.books = Books(weights, START, bodies, Pairwise().mixer)
+        self.books = Books(weights, START, bodies, Pairwise().mixer, self.filters)
         policy = Pairwise(models_per_round=100, burst=100, slot_s=5.0, patience_s=2.0)
-        self.peers = {name: One(name, weight, bodies, policy, self.books) for name, weight in weights.items()}
+        self.peers = {
+            name: One(name, weight, bodies, policy, self.books, self.filters) for name, weight in weights.items()
+        }
         for peer in self.peers.values():
             peer.live = frozenset(weights)
             peer.feed(Live(peer.live))
@@ -382,3 +440,13 @@ class Interleavings(RuleBasedStateMachine):
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+
+
+class Filtered(Interleavings):
+    """The same of models that are rounded on their way."""
+
+    filters = (Quantize(bucket=2),)
+
+
+TestFiltered = Filtered.TestCase
+TestFiltered.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from peer.app import listen, serving
+from peer.app import serving
 from peer.folder import read_papers
 from peer.invite import Invited, invite
+from peer.listening import listen
 from peer.node import Node, Settings, Summary
 from shoal import peer_wire, wire
 from shoal.core.algorithm import Algorithm, tree_slot

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from peer.app import Home, listen, serving_all
+from peer.app import Home, serving_all
 from peer.company import Company, Ears
 from peer.folder import Papers, read_papers
 from peer.intake import Standard
 from peer.ledger import Ledger
 from peer.link import Told
+from peer.listening import listen
 from shoal.core.errors import Refused
 from shoal.core.message import Idle
 from shoal.core.peer_message import Bulletin, PeerMessage, Relay, Suspect
@@ -24,7 +25,6 @@ from shoal.runtime.store import FileBodies
 from shoal.sim.toys import ToyLearner
 from shoal.trust.keys import load_or_make
 from shoal.trust.papers import ModeRecord, Roster, seal
-from shoal.wire import payload_layout
 from tests.peer.stage import folders, free_ports, until
 
 ANSWER = Bulletin("b", 1, True, False, 0, None)
@@ -55,7 +55,8 @@ class Machine:
 def made_in(folder: Path, papers: Papers) -> tuple[Company, Machine]:
     machine = Machine(papers.me.node)
     folder.mkdir(exist_ok=True)
-    standard = Standard("toys", payload_layout({"model": ToyLearner(1).init(3).layout}), FileBodies(folder / "bodies"))
+    standard = Standard("toys", FileBodies(folder / "bodies"))
+    standard.expect(ToyLearner(1).init(3).layout, 0.0)
     ears = Ears(machine.hear, machine.see, machine.about, machine.decreed)
     return Company(papers, folder, 1, standard, ears), machine
 

@@ -70,6 +70,41 @@ def test_three_peers_become_one(name: str, check: Callable[[list[Node]], None], 
     asyncio.run(scene())
 
 
+def test_filtered_models_become_one_too_and_cost_less(tmp_path: Path) -> None:
+    """Eight bits per number: what crosses is that much shorter, what is conserved stays, and they end by themselves."""
+
+    async def scene(filters: str) -> tuple[int, float]:
+        ports = free_ports(2)
+        folder = tmp_path / (filters[-5:-1] or "plain")
+        folder.mkdir()
+        peers = folders(folder, "ab", rounds=ROUNDS, ports=ports, more=filters)
+        async with AsyncExitStack() as stack:
+            made = [
+                await stack.enter_async_context(node(peers / who, number, port=port, books=True))
+                for number, (who, port) in enumerate(zip("ab", ports, strict=True), 1)
+            ]
+            summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
+            assert all(one.settled and one.seen == dict.fromkeys("ab", ROUNDS) for one in summaries)
+            assert all(not one.refused for one in made)
+            assert drift(made) < 1e-6
+            return made[0].standard.body_bytes, apart(made)
+
+    whole, _ = asyncio.run(scene(""))
+    short, distance = asyncio.run(scene('[[filters]]\nname = "half"'))
+    assert short < whole
+    assert distance < 0.02
+
+
+@pytest.mark.parametrize(("name", "field"), [("top_k", "share = 0.5"), ("quantize", "bits = 4"), ("delta", "")])
+def test_a_filter_that_peers_cannot_use_is_refused_before_anything_starts(
+    name: str, field: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidJob, match=f"peers cannot show their models through the filter {name}"):
+        folders(tmp_path, more=f'[[filters]]\nname = "{name}"\n{field}')
+    with pytest.raises(InvalidJob, match="peers cannot show their models through the filter half"):
+        folders(tmp_path, more='[gossip.mixing]\nname = "push_sum"\n[[filters]]\nname = "half"')
+
+
 def test_what_is_wrong_with_a_mixing_is_said_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match="models_per_round must be positive"):
         folders(tmp_path, more='[gossip.mixing]\nname = "pairwise"\nmodels_per_round = 0.0')

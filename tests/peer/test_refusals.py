@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer import app
+from peer import app, metered
 from peer.folder import read_papers
 from peer.invite import Invited, invite
 from peer.node import Node, wall_s
@@ -26,7 +26,7 @@ from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import JoinCert, seal
 from tests.peer.stage import Voice, body_of, folders, node, raw_exchange, ref_of, until
 
-XID = ("b", 1, 1)
+XID = ("b", 90, 1)
 FINE = body_of(toy_tree((1.0, 2.0, 3.0), 1))
 OTHER = body_of(Tree.of({"w": np.ones(3, np.float32), "seen": np.array(0), "more": np.ones(1, np.float32)}))
 
@@ -43,7 +43,7 @@ async def reserved(voice: Voice) -> None:
 
 async def forged(voice: Voice) -> tuple[int, Any]:
     """`c` signs as `b`."""
-    thief = Voice(voice.folder.with_name("c"), voice.to)
+    thief = type(voice)(voice.folder.with_name("c"), voice.to)
     thief.signer.key.peer_id = voice.signer.key.peer_id
     return await thief.says(swap(), bodies=FINE)
 
@@ -65,7 +65,7 @@ async def replayed(voice: Voice) -> tuple[int, Any]:
 
 async def of_an_earlier_process(voice: Voice) -> tuple[int, Any]:
     assert (await voice.says(Settle("b", XID)))[0] == 200
-    return await Voice(voice.folder, voice.to, boot=1).says(swap(), bodies=FINE)
+    return await type(voice)(voice.folder, voice.to, boot=1).says(swap(), bodies=FINE)
 
 
 async def for_somebody_else(voice: Voice) -> tuple[int, Any]:
@@ -302,7 +302,7 @@ def test_who_waits_for_a_continue_is_refused_without_one(tmp_path: Path) -> None
 
 def test_who_never_ends_his_head_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        monkeypatch.setattr(app, "HEAD_RECEIPT_S", 1)
+        monkeypatch.setattr(metered, "HEAD_RECEIPT_S", 1)
         async with node(folders(tmp_path) / "a", hold=True) as made:
             reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
             writer.write(b"POST /p2p/toys HTTP/1.1\r\nHost:")
@@ -315,7 +315,7 @@ def test_who_never_ends_his_head_is_hung_up_on(tmp_path: Path, monkeypatch: pyte
 
 def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        monkeypatch.setattr(app, "BODY_GRACE_S", 1)
+        monkeypatch.setattr(metered, "BODY_GRACE_S", 1)
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
             voice = Voice(peers / "b", made)

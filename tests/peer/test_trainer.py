@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from peer.folder import Desk
-from peer.trainer import Task, Trainer
-from shoal.core.errors import InvalidJob, LearnerFailed
+from peer.trainer import Trainer
+from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed
 from shoal.core.machine import Work
 from shoal.core.message import Order, Ref
+from shoal.runtime.training.process import Setup
 from shoal.sim.toys import ToyLearner, toy_tree
-from tests.peer.stage import folders
+from shoal.spec import load_job
+from tests.peer.stage import folders, until
 
 TOY = Path(__file__).with_name("toy.py")
 PATIENCE_S = 60.0
@@ -26,14 +28,11 @@ def scene(tmp_path: Path, play: Any, **options: Any) -> None:
     async def run() -> None:
         wish = tmp_path / "wish"
         with Desk(folders(tmp_path) / "a") as desk:
-            task = Task(
-                job=tmp_path / "job.toml",
-                learner=options.pop("learner", f"{TOY}:learner"),
-                bodies=desk.bodies.folder,
-                made=desk.made.folder,
-                options={"number": 5, "file": str(wish), **options},
-            )
-            trainer = Trainer(task)
+            learner = options.pop("learner", f"{TOY}:learner")
+            given = {"number": 5, "file": str(wish), **options}
+            setup = Setup(learner, desk.folder / "training", options=given)
+            job = load_job(tmp_path / "job.toml").model_dump(mode="json")
+            trainer = Trainer(setup, job, desk.bodies, desk.made)
             body = desk.bodies.put({"model": toy_tree((1.0, 2.0, 3.0), 0)})
             try:
                 async with asyncio.timeout(PATIENCE_S):
@@ -74,33 +73,30 @@ def test_what_the_learner_raises_is_told_and_the_process_lives_on(tmp_path: Path
     scene(tmp_path, play)
 
 
-def test_a_process_that_dies_is_started_anew(tmp_path: Path) -> None:
+def test_work_that_nobody_wants_any_more_is_given_up_and_the_process_lives_on(tmp_path: Path) -> None:
     async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
-        (tmp_path / "wish").write_text("die")
-        with pytest.raises(LearnerFailed, match="ended with 7") as caught:
-            await trainer.perform(Work(order))
-        assert caught.value.code == "learner.died"
-        (tmp_path / "wish").unlink()
-        assert (await trainer.perform(Work(order))).weight == 5.0
-        assert trainer.starts == 2
+        await trainer.init(3)
+        (tmp_path / "wish").write_text("tick")
+        work = asyncio.create_task(trainer.perform(Work(order)))
+        await until((tmp_path / "wish.seen").exists)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert (await trainer.evaluate(order.body or Ref("", 0)))["eval/loss"] == 1.0, "while the wish still stands"
+        assert trainer.starts == 1
 
     scene(tmp_path, play)
 
 
-def test_work_that_nobody_wants_any_more_ends_with_its_process(tmp_path: Path) -> None:
+def test_who_waits_for_a_process_that_is_ended_hears_of_it(tmp_path: Path) -> None:
     async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
-        await trainer.init(3)
         (tmp_path / "wish").write_text("wait")
         work = asyncio.create_task(trainer.perform(Work(order)))
-        await asyncio.sleep(0)
-        process = trainer._process
-        assert process is not None
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        await until((tmp_path / "wish.seen").exists)
+        await trainer.end()
+        with pytest.raises(Cancelled):
             await work
-        assert await process.wait() != 0
-        (tmp_path / "wish").unlink()
-        assert (await trainer.perform(Work(order))).weight == 5.0
+        assert trainer.pid is None
 
     scene(tmp_path, play)
 

@@ -13,23 +13,27 @@ from shoal.sim.toys import ToyLearner
 
 
 class Slow(ToyLearner):
-    """`file`: while it is there, and says so, a training dies, raises, or waits."""
+    """`file`: while it is there, and says so, a training dies, raises, waits, or waits with ticks."""
 
     def __init__(self, number: int, pause_s: float, file: str) -> None:
         super().__init__(number)
         self._pause_s, self._file = pause_s, Path(file)
 
-    def train(self, budget: Any, **more: Any) -> Trained:
+    def train(self, budget: Any, *, tick: Any = lambda fraction: None, **more: Any) -> Trained:
         sys.stdout.write("what a learner prints is nobody's answer\n")
         wish = self._file.read_text() if self._file.is_file() and not budget.steps else ""
         if wish == "die":
             os._exit(7)
         if wish == "raise":
             raise ValueError("no such data")
-        while wish == "wait" and self._file.exists():
+        if wish:
+            self._file.with_suffix(".seen").touch()
+        while wish and self._file.exists():
+            if wish == "tick":
+                tick(0.5)
             time.sleep(0.01)
         time.sleep(self._pause_s)
-        return super().train(budget, **more)
+        return super().train(budget, tick=tick, **more)
 
 
 def learner(number: int = 1, pause_s: float = 0.0, file: str = "") -> Slow:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from fastapi import FastAPI
 
 from edge_client.peering import pump
+from peer import app
 from tests.coordinator.server import Server, Zygote
 from tests.peering.stage import Process, Threaded
 
@@ -26,6 +29,18 @@ def plain_log() -> Iterator[None]:
 def swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies are swept away after every event, so that one which is still needed is missed soon. (In threads.)"""
     monkeypatch.setattr(pump, "SWEEP_EVENTS", 1)
+
+
+@pytest.fixture(autouse=True)
+def one_app_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routes are declared by a library that is not safe for threads there; a process has one node, but a test many."""
+    make, alone = app.create_app, threading.Lock()
+
+    def made(home: app.Home) -> FastAPI:
+        with alone:
+            return make(home)
+
+    monkeypatch.setattr(app, "create_app", made)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator.server import Server, until
+from tests.nightly import at_night
 from tests.peering.learner import Counting
 from tests.peering.stage import JOB, Process, Threaded, acquainted, begin, check_merge
 
@@ -22,15 +23,26 @@ HANDOVER = [("standing.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("
 PATIENT = {"ttl_s": 6.0, "grace_s": 3600.0, "dwell_s": 0.0}
 """Nobody leaves by itself, and who is back unasked does not wait long until it says so."""
 COUNTED = [("report.answered", 1), ("spool.removed", 1)]
+OFTEN = [
+    ("away", "standing.written", 4),
+    ("away", "body.renamed", 6),
+    ("away", "work.done", 2),
+    ("handover", "spool.written", 1),
+    ("handover", "report.sending", 1),
+    ("counted", "report.answered", 1),
+]
 
 
 @pytest.mark.parametrize(
     ("moment", "point", "nth"),
-    [
-        *(("away", point, nth) for point, nth in AWAY),
-        *(("handover", point, nth) for point, nth in HANDOVER),
-        *(("counted", point, nth) for point, nth in COUNTED),
-    ],
+    at_night(
+        [
+            *(("away", point, nth) for point, nth in AWAY),
+            *(("handover", point, nth) for point, nth in HANDOVER),
+            *(("counted", point, nth) for point, nth in COUNTED),
+        ],
+        but=OFTEN,
+    ),
 )
 def test_killed_at_a_point(
     server: Server,

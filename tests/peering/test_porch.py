@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
 from edge_client.peering.porch import Porch, address_of
+from peer.listening import listen
 from shoal.core.errors import InvalidJob, Unreachable
 from shoal.runtime.address import parse
 
@@ -53,6 +55,27 @@ def test_it_says_where_it_is(tmp_path: Path) -> None:
 def test_one_that_nobody_can_call(tmp_path: Path) -> None:
     with Porch("none", "", tmp_path, HUB) as porch:
         assert (porch.contact().urls, porch.contact().inbound) == ((), False)
+
+
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_part() -> None:
+    """What asyncio accepts there has Nagle's algorithm turned off."""
+
+    async def delays() -> int:
+        accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            sock = writer.get_extra_info("socket")
+            accepted.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with listen("127.0.0.1", 0) as sock:
+            async with await asyncio.start_server(serve, sock=sock):
+                _, writer = await asyncio.open_connection(*sock.getsockname())
+                found = await asyncio.wait_for(accepted, 60.0)
+                writer.close()
+                return found
+
+    assert asyncio.run(delays())
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.runtime.address import parse
 from tests.coordinator.server import Server, until
 from tests.peering.learner import Counting
 from tests.peering.stage import JOB, LONG, SHORT, Process, Threaded, acquainted, begin, check_merge, versions
@@ -118,21 +117,6 @@ def test_who_cannot_be_called_takes_part(server: Server, threaded: Make) -> None
     server.post(f"/jobs/{JOB}/switch", {"to": "server"})
     until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)
     check_merge(server, before)
-
-
-def test_who_has_only_lost_its_own_way_stays(server: Server, threaded: Make) -> None:
-    begin(server, 3, **SHORT)
-    nodes = three(threaded)
-    acquainted(server, nodes)
-    lost = nodes[2]
-    terms = [node.peer.term for node in nodes]
-    for link in (lost.agent.link, lost.agent.polls):
-        link.address = parse("http://127.0.0.1:9")  # nobody is there, so all that it asks of the coordinator fails
-    until("it to ask the others", lambda: lost.peer.relay)
-    answered = lost.peer._heard
-    until("it to have asked again", lambda: lost.peer._heard > answered + SHORT["ttl_s"])
-    assert [node.peer.term for node in nodes] == terms, "whoever goes away begins a new term"
-    assert server.job(JOB)["mode"] == "server"
 
 
 def test_who_does_not_listen_only_works(server: Server, threaded: Make) -> None:

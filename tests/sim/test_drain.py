@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from shoal.core.drain import Draining
+from shoal.core.drain import Drain, Draining
+from shoal.core.filter import Filter
 from shoal.core.gossip import Mixing
+from shoal.filters.half import Half
+from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.pairwise import Pairwise
@@ -51,6 +55,26 @@ def far_apart(mixing: Mixing) -> list[int]:
 @pytest.mark.parametrize("mixing", MIXINGS.values(), ids=MIXINGS)
 def test_models_are_one_when_peers_part(mixing: Mixing) -> None:
     assert not far_apart(mixing)
+
+
+ROUNDED: dict[str, tuple[Mixing, Filter]] = {
+    "pairwise, bf16": (Pairwise(), Half()),
+    "pairwise, 8 bits": (Pairwise(), Quantize()),
+    "neighbours, bf16": (Neighbours("complete", patience_s=5.0), Half()),
+    "neighbours, 8 bits": (Neighbours("complete", patience_s=5.0), Quantize()),
+}
+
+
+@pytest.mark.parametrize(("mixing", "through"), ROUNDED.values(), ids=ROUNDED)
+def test_rounded_models_are_one_up_to_the_rounding(mixing: Mixing, through: Filter) -> None:
+    """They end because they are near, not because their patience does."""
+    for seed in range(SEEDS // 8):
+        flock = run(replace(scenario(seed, mixing), filters=(through,)))
+        assert spread(flock) < 0.02
+        for peer in flock.peers.values():
+            assert peer.gossip is not None
+            assert peer.gossip._draining is not None
+            assert peer.gossip._draining.count < Drain.most
 
 
 def test_all_learn_all_and_come_to_an_end_by_themselves() -> None:

@@ -37,7 +37,8 @@ def test_the_swarm_is_varied() -> None:
     drifting = [setup for setup in setups if isinstance(setup.schedule, Drift)]
     assert {setup.schedule.balancing for setup in drifting} == {"all", "double", "hedged"}
     assert {setup.schedule.in_step for setup in drifting} == {False, True}
-    assert {len(setup.plan.filters) for setup in drifting} == {0, 1}
+    assert {len(setup.plan.filters) for setup in drifting} == {0, 1, 2}
+    assert {one.name for setup in setups for one in setup.plan.filters} == {"delta", "half", "quantize", "top_k"}
     assert {act.what for scenario in drawn for act in scenario.acts} == {
         *("start", "leave", "vanish", "pause", "resume", "stop now", "stop round")
     }

@@ -309,3 +309,42 @@ def test_nothing_comes_in_twice_even_over_a_restart(steps: list[tuple[str, int, 
         said = code_of(lambda door=door, one=one: come(door, one))
         assert said == ("trust.replayed" if (name, one.seq) in came else "taken")
         came.add((name, one.seq))
+
+
+# At a newcomer's own request
+
+
+def shows(name: str = "d", **more: Any) -> tuple[bytes, Any]:
+    """A certificate, and the request that it comes with."""
+    text = sealed(cert(name, **more))
+    return text, arrived(ask(signer(name), body=text))
+
+
+def test_a_newcomer_enters_at_its_own_request_and_that_request_is_used_up() -> None:
+    door = gate()
+    text, request = shows()
+    peer = door.enter(text, request, sha256(text), NOW)
+    assert (peer.node, peer.examples) == ("d", 500)
+    assert come(door, ask(signer("d", boot=2))) == "d"
+    assert refused(door, lambda: door.enter(text, request, sha256(text), NOW)) == "trust.boot-old"
+    again = arrived(ask(signer("d", boot=3), body=text))
+    assert door.enter(text, again, sha256(text), NOW).node == "d", "as often as it likes"
+
+
+def test_who_may_not_enter_leaves_no_trace() -> None:
+    door = gate(revoked="e")
+    text, request = shows()
+    other, others = shows("f")
+    assert refused(door, lambda: door.enter(other, request, sha256(other), NOW)) == "trust.stranger"
+    assert refused(door, lambda: door.enter(text, others, sha256(text), NOW)) == "trust.stranger"
+    assert refused(door, lambda: door.enter(text, request, sha256(other), NOW)) == "trust.digest"
+    assert refused(door, lambda: door.enter(text, request, sha256(text), NOW + 3 * DAY)) == "trust.expired"
+    elsewhere = replace(request, to=key("b").peer_id)
+    assert refused(door, lambda: door.enter(text, elsewhere, sha256(text), NOW)) == "trust.addressee"
+    gone, his = shows("e")
+    assert refused(door, lambda: door.enter(gone, his, sha256(gone), NOW)) == "trust.revoked"
+    posing, claim = shows(node="b")
+    assert refused(door, lambda: door.enter(posing, claim, sha256(posing), NOW)) == "trust.name-taken"
+    forged = replace(request, signature=arrived(ask(signer("f"))).signature)
+    assert refused(door, lambda: door.enter(text, forged, sha256(text), NOW)) == "trust.signature"
+    assert refused(door, lambda: come(door, ask(signer("d")))) == "trust.stranger"

@@ -22,7 +22,8 @@ INNER = st.one_of(MESSAGES[Poll], MESSAGES[Fail], MESSAGES[Report])
 
 PEER_MESSAGES: dict[type, st.SearchStrategy] = {
     **{kind: st.builds(kind, NODES, IDS) for kind in (said.Reserve, said.Slot, said.Resolve, said.Settle, said.Taken)},
-    **{kind: st.builds(kind, NODES, IDS, TEXTS) for kind in (said.Busy, said.Never)},
+    said.Busy: st.builds(said.Busy, NODES, IDS, TEXTS, LENGTHS),
+    said.Never: st.builds(said.Never, NODES, IDS, TEXTS),
     said.Swap: st.builds(said.Swap, NODES, IDS, WEIGHTS, LENGTHS, REFS, SEEN),
     said.Swapped: st.builds(said.Swapped, NODES, IDS, WEIGHTS, SHARES, REFS, SEEN),
     said.Offer: st.builds(said.Offer, NODES, NUMBERS, REFS, SEEN, WEIGHTS),

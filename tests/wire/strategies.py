@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import get_args
 
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ COUNTS = st.fixed_dictionaries({}, optional={"eval/examples": st.floats(0, WEIGH
 METRICS = st.builds(lambda a, b: a | b, st.dictionaries(METRIC_NAMES, st.floats(), max_size=6), COUNTS)
 WEIGHTS = st.floats(0, WEIGHT_MAX)
 KINDS = st.sampled_from(["init", "train", "evaluate", "gossip"])
+PHASES = st.sampled_from(get_args(message.Phase))
 TERMS = st.integers(0, wire.COUNT_MAX)
 
 MESSAGES: dict[type, st.SearchStrategy] = {
@@ -50,7 +52,7 @@ MESSAGES: dict[type, st.SearchStrategy] = {
         state=st.binary(max_size=60),
     ),
     message.Report: st.builds(message.Report, NODES, ORDERS, NUMBERS, WEIGHTS, BODIES, METRICS),
-    message.Fail: st.builds(message.Fail, NODES, ORDERS, TEXTS),
+    message.Fail: st.builds(message.Fail, NODES, ORDERS, TEXTS, PHASES, TEXTS),
     message.Leave: st.builds(message.Leave, NODES),
     message.Idle: st.builds(message.Idle, ORDERS),
     message.Ack: st.builds(message.Ack, ORDERS, st.booleans(), TEXTS),

@@ -77,6 +77,8 @@ WRONG: dict[str, list[Any]] = {
     "recall": [None, 0, 1, "true", [True]],
     "state": [*WORDS, "A", "AAE", "é", "AAEC ", "-_-_", b64encode(bytes(wire.STATE_BYTES_MAX + 1)).decode()],
     "error": [*WORDS, "\ud800"],
+    "phase": [*WORDS, "fold", "Train"],
+    "traceback": [*WORDS, "\ud800", "x" * 8001],
     "counted": [None, 0, 1, "true", [True]],
     "why": [*WORDS, "\ud800"],
     "when": [*WORDS, "", "later"],
@@ -138,7 +140,7 @@ def test_every_message_and_event_is_tried() -> None:
     assert set(EVENTS) == set(MESSAGES) | {machine.Timer, machine.Boot, machine.Lost} == set(wire._EVENTS.values())
     assert set(HEADS) == set(wire._MESSAGES)
     fields = {field.name for kind in MESSAGES for field in dataclasses.fields(kind)}
-    assert set(WRONG) == fields - {"norm"}
+    assert set(WRONG) == fields - set(wire.NEVER_SENT)
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
@@ -163,6 +165,14 @@ def test_a_norm_never_travels(job: str, report: Report) -> None:
 @pytest.mark.parametrize("norm", [0.0, 0, 7.5, -1.0, "NaN", None])
 def test_a_sender_may_not_tell_its_norm(norm: Any) -> None:
     assert refused(framed(head_of("report", norm=norm))) == "head.invalid"
+
+
+@pytest.mark.parametrize("kind", ["join", "poll"])
+@pytest.mark.parametrize("about", [{"tags": ["gpu"]}, {}, None])
+def test_a_sender_may_not_say_here_what_it_is(kind: str, about: Any) -> None:
+    assert refused(framed(head_of(kind, about=about))) == "head.invalid"
+    sent = getattr(message, kind.title())("a", about=message.About(("gpu",)))
+    assert wire.decode(wire.encode(wire.Frame("j", sent))).message == dataclasses.replace(sent, about=message.About())
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)

@@ -30,7 +30,7 @@ NEWS = (said.Rumour("b", "suspect", 4, ("a", "c")), said.Rumour("c", "dead", 0))
 SAID: tuple[said.PeerMessage, ...] = (
     said.Reserve("a", ID),
     said.Slot("b", ID),
-    said.Busy("b", ID, "in an exchange"),
+    said.Busy("b", ID, "in an exchange", 12.5),
     said.Swap("a", ID, 359.0, 2.0**1000, REF, SEEN),
     said.Swapped("b", ID, 72.0, 1.0, REF, SEEN),
     said.Never("b", ID, "it never came"),
@@ -137,6 +137,7 @@ WRONG = {
     "weight": [-1, 1e16, "NaN", True, None],
     "mass": [-0.1, 1e16],
     "cap": [-1.0, "Infinity"],
+    "wait_s": [-1.0, "Infinity", True],
     "share": [-0.1, 1.01, "NaN"],
     "body": [None, {"digest": "a" * 63, "nbytes": 1}, {"digest": "A" * 64, "nbytes": 1}, {"digest": "a" * 64}],
     "model": [{"digest": "a" * 64, "nbytes": 0}, 1],

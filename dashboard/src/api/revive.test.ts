@@ -32,6 +32,7 @@ test("a peer that has told nothing has nothing", () => {
   const silent = revivePeer({ name: "ada", peer_id: "x", inbound: false }, 1000);
   expect(silent).toMatchObject({ state: null, state_since: null, told_at: null, round: null, coverage: null });
   expect([silent.seen.size, silent.contacts.size, silent.refused.size]).toEqual([0, 0, 0]);
+  expect(silent.budget).toBeNull();
 });
 
 test("a peer's last change is since when it stands so, and its names are those of nodes alone", () => {
@@ -42,6 +43,6 @@ test("a peer's last change is since when it stands so, and its names are those o
   const told = { state: "away" as const, changes, told_s: 2.5, peers: { ben: { state: "alive" as const, sent: 7 } } };
   const ada = revivePeer({ name: "ada", peer_id: "x", inbound: true, ...told } as RawPeer, 10_000);
   expect(ada).toMatchObject({ state_since: changes[1]?.at, told_at: 7500 });
-  expect(ada.contacts.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null });
+  expect(ada.contacts.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null, carried: 0 });
   expect(ada.contacts.get("constructor")).toBeUndefined();
 });

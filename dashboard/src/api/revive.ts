@@ -38,9 +38,9 @@ export function reviveMetrics(raw: Record<string, unknown> | undefined): Metrics
 }
 
 export function reviveJob({ eta_s, ...raw }: RawJob, now: number): Job {
-  const { mode = "server", mode_since = null } = raw;
+  const { mode = "server", mode_since = null, tags = [], labels = {} } = raw;
   const eta_at = eta_s === null ? null : now + eta_s * 1000;
-  return { ...raw, mode, mode_since, metrics: reviveMetrics(raw.metrics), eta_at };
+  return { ...raw, mode, mode_since, tags, labels, metrics: reviveMetrics(raw.metrics), eta_at };
 }
 
 export function reviveVersion(raw: RawVersion): Version {
@@ -69,6 +69,8 @@ export function revivePeer(raw: RawPeer, now: number): Peer {
     coverage,
     contacts: new Map(Object.entries(raw.peers ?? {}).map(([other, edge]) => [other, contact(edge)])),
     refused: new Map(Object.entries(raw.refused ?? {})),
+    quarantine: raw.quarantine ?? [],
+    budget: raw.budget ? { ...raw.budget, wait_s: raw.budget.wait_s ?? 0 } : null,
   };
 }
 
@@ -78,6 +80,7 @@ const contact = (raw: NonNullable<RawPeer["peers"]>[string]): Contact => ({
   sent: raw.sent ?? 0,
   received: raw.received ?? 0,
   rtt_ms: raw.rtt_ms ?? null,
+  carried: raw.carried ?? 0,
 });
 
 export const revivePeerNews = (raw: RawPeerNews, now: number): PeerNews => ({

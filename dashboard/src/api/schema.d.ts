@@ -4,6 +4,46 @@
  */
 
 export interface paths {
+    "/api/v1/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Alerts
+         * @description Alerts, newest first.
+         */
+        get: operations["list_alerts_api_v1_alerts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts/{alert}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Acknowledge
+         * @description An operator knows of it. Twice is once.
+         */
+        post: operations["acknowledge_api_v1_alerts__alert__acknowledge_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/beat": {
         parameters: {
             query?: never;
@@ -44,6 +84,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare
+         * @description Up to a hundred jobs in one answer: lines to draw, last and best values, and what the target has cost.
+         */
+        get: operations["compare_api_v1_compare_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/drafts/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check
+         * @description What is wrong with a job file, each at its place; nothing begins. A held-out learner is not loaded.
+         */
+        post: operations["check_api_v1_drafts_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/enrol": {
         parameters: {
             query?: never;
@@ -58,6 +138,26 @@ export interface paths {
          * @description A one-time token for a credential of the node's own.
          */
         post: operations["enrol_api_v1_enrol_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Failures
+         * @description Orders that were not done, of a job, of a node, or all: who, how far, why, and what was done. Newest first.
+         */
+        get: operations["list_failures_api_v1_failures_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -93,7 +193,7 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description All jobs, newest first.
+         * @description Jobs, newest first.
          */
         get: operations["jobs_api_v1_jobs_get"];
         put?: never;
@@ -120,6 +220,26 @@ export interface paths {
          * @description One job.
          */
         get: operations["job_api_v1_jobs__job__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/bands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Bands
+         * @description A quantity over all clients, by round: its mean, and what 10 % and 90 % of them are below.
+         */
+        get: operations["bands_api_v1_jobs__job__bands_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -156,6 +276,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export
+         * @description All that is known of a job, line by line: itself, versions, bytes, reports, notes with decisions, failures.
+         */
+        get: operations["export_api_v1_jobs__job__export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/failures": {
         parameters: {
             query?: never;
@@ -170,6 +310,26 @@ export interface paths {
          * @description Take note that an order cannot be done; the schedule decides who does it instead.
          */
         post: operations["failure_api_v1_jobs__job__failures_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/heat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Heat
+         * @description A quantity by client and round. A cell of which anything diverged is "NaN"; one without a report is null.
+         */
+        get: operations["heat_api_v1_jobs__job__heat_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -218,6 +378,52 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/labels/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Promote
+         * @description Let a label name a version, instead of the one that it may have named. Its model is kept from now on.
+         */
+        put: operations["promote_api_v1_jobs__job__labels__name__put"];
+        post?: never;
+        /**
+         * Withdraw
+         * @description Let a label name nothing more.
+         */
+        delete: operations["withdraw_api_v1_jobs__job__labels__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/labels/{name}/model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Labelled
+         * @description The model that a label names now, as a safetensors file; `Shoal-Version` says of which version it is.
+         *
+         *     With `If-None-Match` it is sent again only when the label names another.
+         */
+        get: operations["labelled_api_v1_jobs__job__labels__name__model_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/manifest": {
         parameters: {
             query?: never;
@@ -230,6 +436,26 @@ export interface paths {
          * @description The newest version, signed: for nodes to keep, so that the job can outlive the coordinator's disk.
          */
         get: operations["manifest_api_v1_jobs__job__manifest_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Models
+         * @description Models of closed versions, newest first: size, hash, metrics, labels, and whether they are still kept.
+         */
+        get: operations["models_api_v1_jobs__job__models_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -270,6 +496,26 @@ export interface paths {
          * @description The nodes of a job and what they are doing.
          */
         get: operations["job_nodes_api_v1_jobs__job__nodes_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/nodes/{node}/line": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Line
+         * @description A quantity of one client, by round.
+         */
+        get: operations["line_api_v1_jobs__job__nodes__node__line_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -378,6 +624,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/readmission": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Readmission
+         * @description A credential that a peer of the job has made, under its own signature. The answer is signed by the coordinator.
+         *
+         *     What is meant for another term of the coordinator is answered with the present one, and nothing else happens.
+         */
+        post: operations["readmission_api_v1_jobs__job__readmission_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/relay": {
         parameters: {
             query?: never;
@@ -405,7 +673,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Reports
+         * @description Reports that counted, oldest first.
+         */
+        get: operations["reports_api_v1_jobs__job__reports_get"];
         put?: never;
         /**
          * Report
@@ -432,6 +704,26 @@ export interface paths {
          * @description Go on after a pause.
          */
         post: operations["resume_api_v1_jobs__job__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/rounds/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One Round
+         * @description A round, client by client: how long each waited, downloaded, trained and uploaded, and its report was folded.
+         */
+        get: operations["one_round_api_v1_jobs__job__rounds__number__get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -485,13 +777,37 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Preview
+         * @description What a switch would do, if it were made now, and which nodes would take part. Nothing is changed.
+         */
+        get: operations["preview_api_v1_jobs__job__switch_get"];
         put?: never;
         /**
          * Switch
          * @description Let the nodes carry a running job on among themselves, or have them hand it back. Twice is once.
          */
         post: operations["switch_api_v1_jobs__job__switch_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Tag
+         * @description Give a job tags, instead of those that it had; one that has ended, too.
+         */
+        put: operations["tag_api_v1_jobs__job__tags_put"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -558,6 +874,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Logs
+         * @description Lines of the log: the newest, or those next to a line that is named. Oldest first.
+         */
+        get: operations["list_logs_api_v1_logs_get"];
+        put?: never;
+        /**
+         * Take Logs
+         * @description What a node has logged, for people. No sign of life; a batch that comes twice is kept once.
+         */
+        post: operations["take_logs_api_v1_logs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/logs/matches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Log Matches
+         * @description Where a text stands in the log.
+         */
+        get: operations["log_matches_api_v1_logs_matches_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes": {
         parameters: {
             query?: never;
@@ -567,7 +927,7 @@ export interface paths {
         };
         /**
          * Nodes
-         * @description All nodes.
+         * @description Nodes that were enrolled and not removed, by name.
          */
         get: operations["nodes_api_v1_nodes_get"];
         put?: never;
@@ -585,7 +945,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * One Node
+         * @description A node: what it says of itself, its jobs, and when it came and went.
+         */
+        get: operations["one_node_api_v1_nodes__node__get"];
         put?: never;
         post?: never;
         /**
@@ -593,6 +957,26 @@ export interface paths {
          * @description Revoke a node's credential, from its next request on.
          */
         delete: operations["remove_api_v1_nodes__node__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{node}/reports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Node Reports
+         * @description A node's reports in all jobs, newest first.
+         */
+        get: operations["node_reports_api_v1_nodes__node__reports_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -655,8 +1039,8 @@ export interface paths {
         };
         /**
          * Stream
-         * @description What happens, as it happens: note, version, metrics, job, nodes, traffic, peers. The first three have ids; a
-         *     stream that is opened with `Last-Event-ID` begins with what was missed.
+         * @description What happens, as it happens: note, version, metrics, job, nodes, traffic, peers, failure, logs, alert. The
+         *     first three have ids; a stream that is opened with `Last-Event-ID` begins with what was missed.
          */
         get: operations["stream_api_v1_stream_get"];
         put?: never;
@@ -681,6 +1065,26 @@ export interface paths {
          * @description A new token: one that enrols nodes, or one with which people sign in.
          */
         post: operations["token_api_v1_tokens_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traffic": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All Traffic
+         * @description Bytes of all jobs, since the quarter of an hour in which that moment lies; those among nodes are counted once.
+         */
+        get: operations["all_traffic_api_v1_traffic_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -792,6 +1196,102 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Alert
+         * @description Something that an operator should know. It is over once it is cleared.
+         */
+        Alert: {
+            /** Cleared At */
+            cleared_at: string | null;
+            /** Id */
+            id: number;
+            /**
+             * Job
+             * @description empty: about none
+             */
+            job: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "node-lost" | "quorum-missed" | "diverged" | "no-progress" | "disk-low";
+            /**
+             * Node
+             * @description empty: about none
+             */
+            node: string;
+            /** Raised At */
+            raised_at: string;
+            /**
+             * Seen At
+             * @description when an operator has acknowledged it
+             */
+            seen_at: string | null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * AlertEvent
+         * @description An alert was raised, cleared, or acknowledged.
+         */
+        AlertEvent: {
+            data: components["schemas"]["Alert"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "alert";
+        };
+        /**
+         * Alerts
+         * @description Alerts, newest first. `before`: where the next page begins; null: there is none.
+         */
+        Alerts: {
+            /** Alerts */
+            alerts: components["schemas"]["Alert"][];
+            /** Before */
+            before: number | null;
+        };
+        /**
+         * Bands
+         * @description A quantity over all clients, by round.
+         */
+        Bands: {
+            /**
+             * Clients
+             * @description reports in the column
+             */
+            clients: number[];
+            /**
+             * Diverged
+             * @description of those, how many are not finite
+             */
+            diverged: number[];
+            /**
+             * High
+             * @description 10 % of clients have more
+             */
+            high: (number | null)[];
+            /**
+             * Low
+             * @description 10 % of clients have less
+             */
+            low: (number | null)[];
+            /**
+             * Mean
+             * @description of what is finite
+             */
+            mean: (number | null)[];
+            /** Metric */
+            metric: string;
+            /**
+             * Rounds
+             * @description the first round of each column
+             */
+            rounds: number[];
+            /** Step */
+            step: number;
+        };
+        /**
          * Beat
          * @description How far a node is with an order.
          */
@@ -824,6 +1324,25 @@ export interface components {
             digest: string;
         };
         /**
+         * Budget
+         * @description How many bytes a peer may still send and receive among peers.
+         */
+        Budget: {
+            /** Bytes Per Hour */
+            bytes_per_hour: number;
+            /**
+             * Left
+             * @description below 0: more than its share has crossed
+             */
+            left: number;
+            /**
+             * Wait S
+             * @description until an exchange may begin; 0: now
+             * @default 0
+             */
+            wait_s?: number;
+        };
+        /**
          * Change
          * @description A node's state as a peer has changed.
          */
@@ -835,6 +1354,118 @@ export interface components {
              * @enum {string}
              */
             state: "coordinated" | "suspect" | "away" | "handover";
+        };
+        /**
+         * Checked
+         * @description What a job file says, and all that is wrong with it; nothing: the job could begin.
+         */
+        Checked: {
+            /** Mistakes */
+            mistakes: components["schemas"]["Mistake"][];
+            /**
+             * Spec
+             * @description as it was read; empty where it could not be
+             */
+            spec: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * ClientInRound
+         * @description A client's part in a round.
+         */
+        ClientInRound: {
+            /**
+             * End S
+             * @description when its report counted; null: it has not
+             */
+            end_s: number | null;
+            /** Node */
+            node: string;
+            /** Order */
+            order: string;
+            phases: components["schemas"]["Phases"];
+            /** Staleness */
+            staleness: number;
+            /**
+             * Start S
+             * @description since the round was opened; null: not known
+             */
+            start_s: number | null;
+        };
+        /**
+         * ComparedLine
+         * @description Versions of a run, column by column, thinned out.
+         */
+        ComparedLine: {
+            /** Elapsed S */
+            elapsed_s: number[];
+            /** Numbers */
+            numbers: number[];
+            /** Total Bytes */
+            total_bytes: number[];
+            /**
+             * Values
+             * @description by metric; null: not measured, NaN: not finite
+             */
+            values: {
+                [key: string]: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
+            };
+        };
+        /**
+         * ComparedRun
+         * @description A run. Its figures are of all versions, not of those that are left in the line.
+         */
+        ComparedRun: {
+            /** Best */
+            best: number | null;
+            job: components["schemas"]["Job"];
+            /**
+             * Last
+             * @description of the last version that was measured
+             */
+            last: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            line: components["schemas"]["ComparedLine"];
+            /** @description null: it never was */
+            reached: components["schemas"]["Reached"] | null;
+            /**
+             * Syncs
+             * @description closed versions, without the initial model
+             */
+            syncs: number;
+        };
+        /**
+         * Comparison
+         * @description Runs in the order in which they were named.
+         */
+        Comparison: {
+            /**
+             * Baseline
+             * @description the run with most bytes
+             */
+            baseline: string;
+            /**
+             * Judged
+             * @description of these, the one that last, best and reached are about
+             */
+            judged: string | null;
+            /**
+             * Metrics
+             * @description the metric of each kind that all runs have
+             * @example {
+             *       "accuracy": "eval/accuracy"
+             *     }
+             */
+            metrics: {
+                [key: string]: string | null;
+            };
+            /** Runs */
+            runs: components["schemas"]["ComparedRun"][];
+            /**
+             * Target
+             * @description as asked, or 0.98 of the worst run's best
+             */
+            target: number | null;
         };
         /**
          * Contact
@@ -862,10 +1493,40 @@ export interface components {
             urls?: string[];
         };
         /**
+         * Draft
+         * @description A job file that is to be looked at: as TOML, or as JSON.
+         */
+        Draft: {
+            /**
+             * Spec
+             * @example {
+             *       "algorithm": {
+             *         "lr": "fast",
+             *         "name": "fedavg"
+             *       },
+             *       "name": "digits"
+             *     }
+             */
+            spec?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Toml
+             * @example name = "digits"
+             */
+            toml?: string | null;
+        };
+        /**
          * Edge
          * @description How one peer sees another, and what they have exchanged since the first one's process began.
          */
         Edge: {
+            /**
+             * Carried
+             * @description bytes that it has passed on to the coordinator for the other, and back
+             * @default 0
+             */
+            carried?: number;
             /**
              * Exchanges
              * @default 0
@@ -930,6 +1591,75 @@ export interface components {
             token: string;
         };
         /**
+         * Failure
+         * @description An order that was not done. `error` and `traceback` are a node's words: text, and nothing else.
+         */
+        Failure: {
+            /** At */
+            at: string;
+            /** Error */
+            error: string;
+            /** Id */
+            id: number;
+            /** Job */
+            job: string;
+            /**
+             * Kind
+             * @description what was asked: init, train, evaluate, gossip
+             */
+            kind: string;
+            /** Node */
+            node: string;
+            /**
+             * Order
+             * @example 2.17
+             */
+            order: string;
+            /**
+             * Outcome
+             * @description what was done at once
+             * @enum {string}
+             */
+            outcome: "asked-again" | "replaced" | "left-out" | "suspended" | "paused" | "awaited";
+            /** Outcome Why */
+            outcome_why: string;
+            /**
+             * Phase
+             * @description how far the node was; upload: what it sent was refused; fold: it could not be counted; contact: the node fell silent
+             * @enum {string}
+             */
+            phase: "unknown" | "download" | "init" | "train" | "evaluate" | "gossip" | "upload" | "fold" | "contact";
+            /**
+             * Traceback
+             * @description where in whose code it came from; empty: unknown, or the node does not tell
+             */
+            traceback: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * FailureEvent
+         * @description An order was not done, or more is known of one that was not.
+         */
+        FailureEvent: {
+            data: components["schemas"]["Failure"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "failure";
+        };
+        /**
+         * Failures
+         * @description Failures, newest first. `before`: where the next page begins; null: there is none.
+         */
+        Failures: {
+            /** Before */
+            before: number | null;
+            /** Failures */
+            failures: components["schemas"]["Failure"][];
+        };
+        /**
          * GoesOn
          * @description What nodes have kept of a job: signed with the key of the coordinator that goes on with it.
          */
@@ -937,12 +1667,29 @@ export interface components {
             /** Charter */
             charter: string;
             /**
+             * Created At
+             * @description when the job was begun, as its nodes know it; else they take it for another one
+             */
+            created_at?: string | null;
+            /**
              * Manifest
              * @description of the version whose model is `start_model`
              */
             manifest: string;
+            /**
+             * Node
+             * @description who had kept it
+             * @default
+             */
+            node?: string;
             /** Roster */
             roster: string;
+            /**
+             * Term
+             * @description the highest that any node has told; this coordinator's is above
+             * @default 0
+             */
+            term?: number;
         };
         /**
          * Greeting
@@ -955,6 +1702,54 @@ export interface components {
             server_time: string;
             /** Version */
             version: string;
+        };
+        /**
+         * Heat
+         * @description A quantity by client and round.
+         */
+        Heat: {
+            /** Metric */
+            metric: string;
+            /**
+             * Metrics
+             * @description all that can be asked for: what reports have, and what was measured here
+             */
+            metrics: string[];
+            /**
+             * Next
+             * @description give this as `after`; null: that was all
+             */
+            next: string | null;
+            /**
+             * Nodes
+             * @description how many clients there are in all
+             */
+            nodes: number;
+            /**
+             * Rounds
+             * @description the first round of each column
+             */
+            rounds: number[];
+            /**
+             * Rows
+             * @description by name
+             */
+            rows: components["schemas"]["HeatRow"][];
+            /**
+             * Step
+             * @description rounds in a column
+             */
+            step: number;
+        };
+        /**
+         * HeatRow
+         * @description A client, with a value for each column: the mean of what is finite, "NaN" where something diverged.
+         */
+        HeatRow: {
+            /** Node */
+            node: string;
+            /** Values */
+            values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
         };
         /**
          * Hello
@@ -1009,6 +1804,17 @@ export interface components {
             /** Eta S */
             eta_s: number | null;
             /**
+             * Labels
+             * @description promoted versions, by label
+             * @default {}
+             * @example {
+             *       "production": 12
+             *     }
+             */
+            labels?: {
+                [key: string]: number;
+            };
+            /**
              * Metrics
              * @description the newest known, of the newest version that was measured
              */
@@ -1040,6 +1846,8 @@ export interface components {
              * @description 0 to 1
              */
             progress: number;
+            /** @description null: all of the job's life has been here */
+            rebuilt?: components["schemas"]["Rebuilt"] | null;
             /**
              * Schedule
              * @example rounds
@@ -1058,6 +1866,11 @@ export interface components {
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
             /** State Why */
             state_why: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags?: string[];
             /** Title */
             title: string;
             /**
@@ -1112,6 +1925,17 @@ export interface components {
             /** Job */
             job: string;
             /**
+             * Labels
+             * @description promoted versions, by label
+             * @default {}
+             * @example {
+             *       "production": 12
+             *     }
+             */
+            labels?: {
+                [key: string]: number;
+            };
+            /**
              * Metrics
              * @description the newest known, of the newest version that was measured
              */
@@ -1143,6 +1967,8 @@ export interface components {
              * @description 0 to 1
              */
             progress: number;
+            /** @description null: all of the job's life has been here */
+            rebuilt?: components["schemas"]["Rebuilt"] | null;
             /**
              * Schedule
              * @example rounds
@@ -1161,6 +1987,11 @@ export interface components {
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
             /** State Why */
             state_why: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags?: string[];
             /** Title */
             title: string;
             /**
@@ -1275,11 +2106,16 @@ export interface components {
         };
         /**
          * Jobs
-         * @description All jobs.
+         * @description Jobs, newest first.
          */
         Jobs: {
             /** Jobs */
             jobs: components["schemas"]["Job"][];
+            /**
+             * Next
+             * @description give this as `after`; null: that was all
+             */
+            next?: string | null;
         };
         /**
          * Knock
@@ -1301,6 +2137,100 @@ export interface components {
              * @description seconds of silence after which it may be suspected
              */
             ttl_s: number;
+        };
+        /**
+         * Line
+         * @description A quantity of one client, by round.
+         */
+        Line: {
+            /** Metric */
+            metric: string;
+            /** Node */
+            node: string;
+            /** Rounds */
+            rounds: number[];
+            /** Step */
+            step: number;
+            /** Values */
+            values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
+        };
+        /**
+         * LogLine
+         * @description A line of the log. Its words are its node's: text, and nothing else.
+         */
+        LogLine: {
+            /** At */
+            at: string;
+            /** Fields */
+            fields: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: number;
+            /**
+             * Job
+             * @description empty: of no job
+             */
+            job: string;
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "debug" | "info" | "warning" | "error" | "critical";
+            /**
+             * Node
+             * @description empty: the coordinator itself
+             */
+            node: string;
+            /** Round */
+            round: number | null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogLines
+         * @description Lines, oldest first. `older`: whether there are some before them.
+         */
+        LogLines: {
+            /** Lines */
+            lines: components["schemas"]["LogLine"][];
+            /** Older */
+            older: boolean;
+        };
+        /**
+         * LogMatches
+         * @description Where a text stands: how often, and the newest lines that hold it, oldest first.
+         */
+        LogMatches: {
+            /** Ids */
+            ids: number[];
+            /** Total */
+            total: number;
+        };
+        /**
+         * LogsEvent
+         * @description There are new log lines.
+         */
+        LogsEvent: {
+            data: components["schemas"]["LogsNews"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "logs";
+        };
+        /**
+         * LogsNews
+         * @description Log lines were written, up to this one. They are to be asked for.
+         */
+        LogsNews: {
+            /**
+             * Job
+             * @description empty: lines of no job
+             */
+            job: string;
+            /** Last */
+            last: number;
         };
         /**
          * MetricsEvent
@@ -1331,6 +2261,32 @@ export interface components {
             number: number;
         };
         /**
+         * Mistake
+         * @description One thing that is wrong with a job file.
+         */
+        Mistake: {
+            /**
+             * Hint
+             * @default
+             * @example did you mean 'lr'?
+             */
+            hint?: string;
+            /**
+             * Place
+             * @description keys, and numbers of tables, from the top of the file; empty: the file as a whole
+             * @example [
+             *       "algorithm",
+             *       "lr"
+             *     ]
+             */
+            place: (string | number)[];
+            /**
+             * Text
+             * @example algorithm fedavg: lr: Input should be a valid number
+             */
+            text: string;
+        };
+        /**
          * Model
          * @description A job's present model.
          */
@@ -1346,12 +2302,98 @@ export interface components {
             parameters: number;
         };
         /**
+         * ModelRow
+         * @description A version's model.
+         */
+        ModelRow: {
+            /** Bytes */
+            bytes: number;
+            /** Closed At */
+            closed_at: string;
+            /**
+             * Digest
+             * @description SHA-256 of the safetensors file
+             */
+            digest: string;
+            /**
+             * Kept
+             * @description whether the file is still here
+             */
+            kept: boolean;
+            /** Labels */
+            labels: components["schemas"]["Promoted"][];
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Version */
+            version: number;
+        };
+        /**
+         * Models
+         * @description Models, newest version first.
+         */
+        Models: {
+            /** Models */
+            models: components["schemas"]["ModelRow"][];
+            /**
+             * Next
+             * @description give this as `before`; null: that was all
+             */
+            next?: number | null;
+        };
+        /**
+         * Move
+         * @description What a switch would do, if it were made now.
+         */
+        Move: {
+            /**
+             * Asked
+             * @description nodes that would be asked, and can do it
+             */
+            asked: string[];
+            /**
+             * Hint
+             * @description what can be done about it
+             * @default
+             */
+            hint?: string;
+            /** Possible */
+            possible: boolean;
+            /**
+             * To
+             * @enum {string}
+             */
+            to: "gossip" | "server";
+            /**
+             * Unable
+             * @description nodes that are here, but show no address at which others could reach them
+             */
+            unable: string[];
+            /**
+             * Version
+             * @description the version that nodes would carry on from, or that their work would follow
+             */
+            version: number;
+            /**
+             * Why
+             * @description what it would do, or why it cannot be made now
+             */
+            why: string;
+        };
+        /**
          * NewJob
          * @description A job file as JSON, and optionally the digest of an initial model that was uploaded before.
          */
         NewJob: {
             /** @description go on from what nodes have kept of a job whose coordinator is lost */
             goes_on?: components["schemas"]["GoesOn"] | null;
+            /**
+             * Hold
+             * @description begin it paused: nothing is asked of nodes before somebody resumes it
+             * @default false
+             */
+            hold?: boolean;
             /**
              * Spec
              * @example {
@@ -1399,7 +2441,17 @@ export interface components {
          * @description A node.
          */
         Node: {
-            /** Info */
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Failures
+             * @description since the coordinator started
+             */
+            failures: number;
+            /**
+             * Info
+             * @description what it says of itself
+             */
             info: {
                 [key: string]: unknown;
             };
@@ -1407,21 +2459,139 @@ export interface components {
             jobs: string[];
             /** Joined At */
             joined_at: string;
+            /** Last Error */
+            last_error: string | null;
             /** Last Seen S */
             last_seen_s: number | null;
             /** Name */
             name: string;
             /**
+             * Reports
+             * @description that counted since the coordinator started, in all jobs
+             */
+            reports: number;
+            /**
              * State
              * @enum {string}
              */
             state: "online" | "training" | "stale" | "gone";
+            /** Up Bytes */
+            up_bytes: number;
+        };
+        /**
+         * NodeDetail
+         * @description A node, its jobs, and when it came and went.
+         */
+        NodeDetail: {
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Failures
+             * @description since the coordinator started
+             */
+            failures: number;
+            /**
+             * History
+             * @description newest first
+             */
+            history: components["schemas"]["NodeNote"][];
+            /**
+             * Info
+             * @description what it says of itself
+             */
+            info: {
+                [key: string]: unknown;
+            };
+            /** Jobs */
+            jobs: string[];
+            /** Joined At */
+            joined_at: string;
+            /** Last Error */
+            last_error: string | null;
+            /** Last Seen S */
+            last_seen_s: number | null;
+            /** Name */
+            name: string;
+            /** Parts */
+            parts: components["schemas"]["NodePart"][];
+            /**
+             * Reports
+             * @description that counted since the coordinator started, in all jobs
+             */
+            reports: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "online" | "training" | "stale" | "gone";
+            /** Up Bytes */
+            up_bytes: number;
+        };
+        /**
+         * NodeNote
+         * @description A note on a node, and in which job it was made.
+         */
+        NodeNote: {
+            /** At */
+            at: string;
+            /** Id */
+            id: number;
+            /** Job */
+            job: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
+            /** Node */
+            node: string | null;
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * NodePart
+         * @description A node in a job that it takes or has taken part in.
+         */
+        NodePart: {
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Failures
+             * @description since the coordinator started
+             */
+            failures: number;
+            /**
+             * Here
+             * @description whether it takes part now
+             */
+            here: boolean;
+            /** Job */
+            job: string;
+            /**
+             * Reported At
+             * @description when the last of them counted
+             */
+            reported_at: string | null;
+            /**
+             * Reports
+             * @description that counted, as far as they are kept
+             */
+            reports: number;
+            /** Up Bytes */
+            up_bytes: number;
         };
         /**
          * Nodes
-         * @description All nodes.
+         * @description Nodes, by name.
          */
         Nodes: {
+            /**
+             * Next
+             * @description give this as `after`; null: that was all
+             */
+            next?: string | null;
             /** Nodes */
             nodes: components["schemas"]["Node"][];
         };
@@ -1521,6 +2691,12 @@ export interface components {
          * @description What the nodes of a job need to trust each other, as it was signed; see docs/security.md.
          */
         Papers: {
+            /**
+             * Certificate
+             * @description lets the node in among peers that hold an older roster; empty: no key
+             * @default
+             */
+            certificate?: string;
             /** Charter */
             charter: string;
             /** Roster */
@@ -1538,6 +2714,8 @@ export interface components {
         PeerNews: {
             /** Boot */
             boot?: number | null;
+            /** @description bytes that it may still send and receive; null: any number */
+            budget?: components["schemas"]["Budget"] | null;
             /**
              * Changes
              * @description its last changes of state, oldest first
@@ -1570,6 +2748,12 @@ export interface components {
                 [key: string]: components["schemas"]["Edge"];
             };
             /**
+             * Quarantine
+             * @description with whom it begins nothing, for what they have sent
+             * @default []
+             */
+            quarantine?: string[];
+            /**
              * Refused
              * @description messages that it has refused, by code
              * @default {}
@@ -1577,6 +2761,11 @@ export interface components {
             refused?: {
                 [key: string]: number;
             };
+            /**
+             * Relayed By
+             * @description who carries what it says to the coordinator, its own way broken
+             */
+            relayed_by?: string | null;
             /** Round */
             round?: number | null;
             /**
@@ -1606,6 +2795,8 @@ export interface components {
         PeerRow: {
             /** Boot */
             boot?: number | null;
+            /** @description bytes that it may still send and receive; null: any number */
+            budget?: components["schemas"]["Budget"] | null;
             /**
              * Changes
              * @description its last changes of state, oldest first
@@ -1632,6 +2823,12 @@ export interface components {
                 [key: string]: components["schemas"]["Edge"];
             };
             /**
+             * Quarantine
+             * @description with whom it begins nothing, for what they have sent
+             * @default []
+             */
+            quarantine?: string[];
+            /**
              * Refused
              * @description messages that it has refused, by code
              * @default {}
@@ -1639,6 +2836,11 @@ export interface components {
             refused?: {
                 [key: string]: number;
             };
+            /**
+             * Relayed By
+             * @description who carries what it says to the coordinator, its own way broken
+             */
+            relayed_by?: string | null;
             /** Round */
             round?: number | null;
             /**
@@ -1674,6 +2876,8 @@ export interface components {
             books?: number[];
             /** Boot */
             boot: number;
+            /** @description null: it has none */
+            budget?: components["schemas"]["Budget"] | null;
             /**
              * Peers
              * @default {}
@@ -1681,6 +2885,12 @@ export interface components {
             peers?: {
                 [key: string]: components["schemas"]["Edge"];
             };
+            /**
+             * Quarantine
+             * @description with whom it begins nothing any more
+             * @default []
+             */
+            quarantine?: string[];
             /**
              * Refused
              * @description what it has refused, by code
@@ -1778,6 +2988,37 @@ export interface components {
             residual: number | null;
         };
         /**
+         * Phases
+         * @description How long a report took, in seconds of the coordinator's clock; null: not known, as after a crash.
+         */
+        Phases: {
+            /**
+             * Download S
+             * @description until it had the model; 0: that went along with the order
+             */
+            download_s: number | null;
+            /**
+             * Fold S
+             * @description until it was checked, durable and counted
+             */
+            fold_s: number | null;
+            /**
+             * Train S
+             * @description until the first byte of its answer
+             */
+            train_s: number | null;
+            /**
+             * Upload S
+             * @description until the last one
+             */
+            upload_s: number | null;
+            /**
+             * Wait S
+             * @description until the node asked for the order
+             */
+            wait_s: number | null;
+        };
+        /**
          * PingEvent
          * @description The connection lives; nothing else came for a while.
          */
@@ -1834,6 +3075,91 @@ export interface components {
             type?: string;
         };
         /**
+         * Promoted
+         * @description A label that names a version, and since when.
+         */
+        Promoted: {
+            /** At */
+            at: string;
+            /**
+             * Label
+             * @example production
+             */
+            label: string;
+            /** Why */
+            why: string;
+        };
+        /**
+         * Promotion
+         * @description The version that is to have the label, and why.
+         */
+        Promotion: {
+            /** Version */
+            version: number;
+            /**
+             * Why
+             * @default
+             */
+            why?: string;
+        };
+        /**
+         * Reached
+         * @description The first version that meets the target, and what it had cost by then.
+         */
+        Reached: {
+            /** Elapsed S */
+            elapsed_s: number;
+            /** Total Bytes */
+            total_bytes: number;
+            /** Version */
+            version: number;
+        };
+        /**
+         * Readmission
+         * @description A credential that a node has made: `shn_` and 43 letters of its choice.
+         */
+        Readmission: {
+            /**
+             * Secret Sha256
+             * @description SHA-256 of the whole credential
+             */
+            secret_sha256: string;
+        };
+        /**
+         * Readmitted
+         * @description The answer to a readmission.
+         */
+        Readmitted: {
+            /**
+             * Name
+             * @description the node whose credential it is now; empty: the request was for another term
+             */
+            name: string;
+            /**
+             * Term
+             * @description of the coordinator in that job
+             */
+            term: number;
+        };
+        /**
+         * Rebuilt
+         * @description Where a job goes on from, at a coordinator that had lost its disk. What was before is not known there.
+         */
+        Rebuilt: {
+            /**
+             * Node
+             * @description who had kept the model; empty: that was not said
+             */
+            node: string;
+            /**
+             * Term
+             * @description the first of this coordinator's
+             */
+            term: number;
+            /** Version */
+            version: number;
+        };
+        /**
          * Release
          * @description What runs here.
          */
@@ -1842,6 +3168,72 @@ export interface components {
             protocols: number[];
             /** Version */
             version: string;
+        };
+        /**
+         * ReportRow
+         * @description A report that counted.
+         */
+        ReportRow: {
+            /** At */
+            at: string;
+            /** Id */
+            id: number;
+            /** Job */
+            job: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "train" | "evaluate" | "gossip";
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Node */
+            node: string;
+            /**
+             * Norm
+             * @description how far the node's model went from the one that it was sent; 0: it sent none
+             */
+            norm: number;
+            /**
+             * Order
+             * @example 1.17
+             */
+            order: string;
+            phases: components["schemas"]["Phases"];
+            /**
+             * Round
+             * @description the version that it became a part of; null: it only measured
+             */
+            round: number | null;
+            /**
+             * Seconds
+             * @description from the order to the counting; null: not known
+             */
+            seconds: number | null;
+            /**
+             * Staleness
+             * @description versions that were closed since it was asked
+             */
+            staleness: number;
+            /**
+             * Version
+             * @description whose model it measured and started from
+             */
+            version: number;
+            /** Weight */
+            weight: number;
+        };
+        /**
+         * Reports
+         * @description Reports, and where to go on: give `next` as `after` (or `before`); null: that was all.
+         */
+        Reports: {
+            /** Next */
+            next: number | null;
+            /** Reports */
+            reports: components["schemas"]["ReportRow"][];
         };
         /**
          * Return
@@ -1858,12 +3250,114 @@ export interface components {
             ] | null;
         };
         /**
+         * Round
+         * @description How a round went, client by client. Seconds are since it was opened.
+         */
+        Round: {
+            /** Asked */
+            asked: number;
+            /**
+             * Clients
+             * @description in the order of counting; then those that have not reported
+             */
+            clients: components["schemas"]["ClientInRound"][];
+            /**
+             * Deadline S
+             * @description when it might close without the rest; null: its schedule has none
+             */
+            deadline_s: number | null;
+            /**
+             * Next
+             * @description give this as `after`; null: that was all
+             */
+            next: number | null;
+            /** Opened At */
+            opened_at: string | null;
+            /**
+             * Quorum
+             * @description reports without which it may not close; null: its schedule has none
+             */
+            quorum: number | null;
+            /**
+             * Quorum S
+             * @description when there were so many; null: never, or not known
+             */
+            quorum_s: number | null;
+            /** Round */
+            round: number;
+            /**
+             * Seconds
+             * @description how long it took, or has lasted so far
+             */
+            seconds: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "open" | "closed";
+            /**
+             * Why
+             * @description why it was closed
+             */
+            why: string;
+        };
+        /**
          * Session
          * @description Who the browser is signed in as.
          */
         Session: {
             /** Role */
             role: ("operator" | "viewer") | null;
+        };
+        /**
+         * ShownLine
+         * @description A line of a node's log. `n` counts from the start of its process.
+         */
+        ShownLine: {
+            /**
+             * Age S
+             * @description on the node's own clock
+             * @default 0
+             */
+            age_s?: number;
+            /** Fields */
+            fields?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Job
+             * @default
+             */
+            job?: string;
+            /**
+             * Level
+             * @description as in Python's logging: 10 debug, 20 info, 30 warning, 40 error
+             */
+            level: number;
+            /** N */
+            n: number;
+            /** Round */
+            round?: number | null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * ShownLines
+         * @description What a node's process (`boot`) has logged; `dropped`: lines that it could not keep for so long.
+         */
+        ShownLines: {
+            /**
+             * Boot
+             * @example 5f2c
+             */
+            boot: string;
+            /**
+             * Dropped
+             * @default 0
+             */
+            dropped?: number;
+            /** Lines */
+            lines: components["schemas"]["ShownLine"][];
         };
         /**
          * SignIn
@@ -1890,7 +3384,7 @@ export interface components {
          * StreamEvent
          * @description Any event of the stream. The `id` of one that can be replayed is what `Last-Event-ID` names.
          */
-        StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"] | components["schemas"]["PeersEvent"];
+        StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"] | components["schemas"]["PeersEvent"] | components["schemas"]["FailureEvent"] | components["schemas"]["LogsEvent"] | components["schemas"]["AlertEvent"];
         /**
          * Switch
          * @description Who is to lead the job, and why.
@@ -1906,6 +3400,31 @@ export interface components {
              * @default
              */
             why?: string;
+        };
+        /**
+         * Tags
+         * @description All tags of a job, instead of those that it had. None has a comma or a character that controls.
+         */
+        Tags: {
+            /**
+             * Tags
+             * @example [
+             *       "baseline",
+             *       "tumours"
+             *     ]
+             */
+            tags: string[];
+        };
+        /**
+         * Taken
+         * @description The lines were taken, or as many as are allowed.
+         */
+        Taken: {
+            /**
+             * Wait S
+             * @description seconds after which more is welcome
+             */
+            wait_s: number;
         };
         /**
          * Token
@@ -1984,6 +3503,21 @@ export interface components {
             requests: number;
             /** Version */
             version?: number | null;
+        };
+        /**
+         * TrafficSince
+         * @description Bytes of all jobs since a moment.
+         */
+        TrafficSince: {
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Since
+             * @description where the quarter of an hour begins from which they are counted
+             */
+            since: string;
+            /** Up Bytes */
+            up_bytes: number;
         };
         /**
          * Version
@@ -2167,6 +3701,71 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    list_alerts_api_v1_alerts_get: {
+        parameters: {
+            query?: {
+                /** @description only those that are not over */
+                standing?: boolean;
+                /** @description only what is older than this */
+                before?: number | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alerts"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    acknowledge_api_v1_alerts__alert__acknowledge_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alert: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alert"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     beat_api_v1_beat_post: {
         parameters: {
             query?: never;
@@ -2245,6 +3844,74 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    compare_api_v1_compare_get: {
+        parameters: {
+            query: {
+                /** @description jobs; each counts once */
+                run: string[];
+                /** @description value whose price is asked; default 0.98 of the worst run's best */
+                target?: number | null;
+                /** @description thin each line to so many */
+                points?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    check_api_v1_drafts_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Draft"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checked"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     enrol_api_v1_enrol_post: {
         parameters: {
             query?: never;
@@ -2278,6 +3945,41 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    list_failures_api_v1_failures_get: {
+        parameters: {
+            query?: {
+                job?: string | null;
+                node?: string | null;
+                phase?: ("unknown" | "download" | "init" | "train" | "evaluate" | "gossip" | "upload" | "fold" | "contact") | null;
+                /** @description only what is older than this */
+                before?: number | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failures"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };
@@ -2317,7 +4019,11 @@ export interface operations {
     };
     jobs_api_v1_jobs_get: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description only jobs that stand below this one */
+                after?: string;
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2396,6 +4102,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Job"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    bands_api_v1_jobs__job__bands_get: {
+        parameters: {
+            query?: {
+                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
+                metric?: string;
+                /** @description only from this round on */
+                since?: number;
+                /** @description thin to so many columns */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bands"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -2550,6 +4294,40 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    export_api_v1_jobs__job__export_get: {
+        parameters: {
+            query?: {
+                /** @description only lines of these types; none: all */
+                what?: ("job" | "version" | "traffic" | "report" | "note" | "failure")[];
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description JSON Lines, the last of them of the type end */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/jsonl": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     failure_api_v1_jobs__job__failures_post: {
         parameters: {
             query?: never;
@@ -2584,6 +4362,48 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    heat_api_v1_jobs__job__heat_get: {
+        parameters: {
+            query?: {
+                /** @description only clients whose names come after this */
+                after?: string;
+                /** @description clients */
+                limit?: number;
+                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
+                metric?: string;
+                /** @description only from this round on */
+                since?: number;
+                /** @description thin to so many columns */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Heat"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };
@@ -2662,6 +4482,132 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    promote_api_v1_jobs__job__labels__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+                /** @description begins with a letter */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Promotion"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    withdraw_api_v1_jobs__job__labels__name__delete: {
+        parameters: {
+            query?: {
+                /** @description for the record */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                job: string;
+                /** @description begins with a letter */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    labelled_api_v1_jobs__job__labels__name__model_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+                /** @description begins with a letter */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A safetensors file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/vnd.safetensors": unknown;
+                };
+            };
+            /** @description A part of it */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/vnd.safetensors": unknown;
+                };
+            };
+            /** @description You have it */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            416: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     manifest_api_v1_jobs__job__manifest_get: {
         parameters: {
             query?: never;
@@ -2702,6 +4648,43 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    models_api_v1_jobs__job__models_get: {
+        parameters: {
+            query?: {
+                /** @description only versions before this one */
+                before?: number | null;
+                limit?: number;
+                /** @description only those whose file is still here */
+                kept?: boolean;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Models"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };
@@ -2774,6 +4757,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobNodes"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    line_api_v1_jobs__job__nodes__node__line_get: {
+        parameters: {
+            query?: {
+                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
+                metric?: string;
+                /** @description only from this round on */
+                since?: number;
+                /** @description thin to so many columns */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Line"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -2969,11 +4991,53 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    readmission_api_v1_jobs__job__readmission_post: {
+        parameters: {
+            query: {
+                /** @description the coordinator's, as the node knows it */
+                term: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Readmission"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Readmitted"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     relay_api_v1_jobs__job__relay_post: {
         parameters: {
             query: {
                 /** @description the coordinator's, as the node knows it */
                 term: number;
+                /** @description a Poll waits so long for something new */
+                wait_s?: number;
+                /** @description the order in hand, which is not new: BOOT.N.REV */
+                held?: string;
             };
             header?: never;
             path: {
@@ -3006,6 +5070,43 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    reports_api_v1_jobs__job__reports_get: {
+        parameters: {
+            query?: {
+                /** @description only this client's */
+                node?: string | null;
+                /** @description only what is newer than this: `next` of the page before */
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reports"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };
@@ -3075,6 +5176,43 @@ export interface operations {
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    one_round_api_v1_jobs__job__rounds__number__get: {
+        parameters: {
+            query?: {
+                /** @description only what is newer than this: `next` of the page before */
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+                /** @description the version that it makes */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Round"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -3152,6 +5290,40 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    preview_api_v1_jobs__job__switch_get: {
+        parameters: {
+            query: {
+                to: "gossip" | "server";
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Move"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     switch_api_v1_jobs__job__switch_post: {
         parameters: {
             query?: never;
@@ -3181,6 +5353,41 @@ export interface operations {
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    tag_api_v1_jobs__job__tags_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Tags"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -3285,9 +5492,117 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    nodes_api_v1_nodes_get: {
+    list_logs_api_v1_logs_get: {
+        parameters: {
+            query?: {
+                /** @description the oldest that are newer than this */
+                after?: number | null;
+                /** @description only what is older than this */
+                before?: number | null;
+                limit?: number;
+                job?: string | null;
+                node?: string | null;
+                level?: "debug" | "info" | "warning" | "error" | "critical";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogLines"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    take_logs_api_v1_logs_post: {
         parameters: {
             query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ShownLines"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Taken"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    log_matches_api_v1_logs_matches_get: {
+        parameters: {
+            query: {
+                /** @description text, in capitals or not */
+                q: string;
+                job?: string | null;
+                node?: string | null;
+                level?: "debug" | "info" | "warning" | "error" | "critical";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogMatches"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    nodes_api_v1_nodes_get: {
+        parameters: {
+            query?: {
+                /** @description only nodes whose names come after this */
+                after?: string;
+                limit?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -3313,6 +5628,37 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    one_node_api_v1_nodes__node__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeDetail"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     remove_api_v1_nodes__node__delete: {
         parameters: {
             query?: never;
@@ -3330,6 +5676,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    node_reports_api_v1_nodes__node__reports_get: {
+        parameters: {
+            query?: {
+                /** @description only older ones: `next` of the page before */
+                before?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reports"];
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
@@ -3514,6 +5895,38 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    all_traffic_api_v1_traffic_get: {
+        parameters: {
+            query: {
+                /** @description what is older than eight days counts as that */
+                since: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrafficSince"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

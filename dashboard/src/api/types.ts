@@ -11,10 +11,19 @@ export type RawJob = Schemas["Job"];
 export type RawVersion = Schemas["Version"];
 export type RawNode = Schemas["JobNode"];
 export type FleetNode = Schemas["Node"];
+export type FleetPage = Schemas["Nodes"];
+export type JobPage = Schemas["Jobs"];
+export type NodeDetail = Schemas["NodeDetail"];
 export type Note = Schemas["Note"];
+export type Failure = Schemas["Failure"];
+export type Alert = Schemas["Alert"];
+export type LogLine = Schemas["LogLine"];
 export type RawPeer = Schemas["PeerRow"];
 export type RawPeerNews = Schemas["PeerNews"];
 export type RawPeers = Schemas["JobPeers"];
+export type Move = Schemas["Move"];
+export type Mistake = Schemas["Mistake"];
+export type Checked = Schemas["Checked"];
 export type TrafficRow = Schemas["TrafficRow"];
 export type PeersPoint = Schemas["PeersPoint"];
 
@@ -33,11 +42,14 @@ export type Role = Schemas["Session"]["role"];
 /** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */
 export type Metrics = Readonly<Record<string, number>>;
 
-export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_since"> {
+export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels"> {
   mode: Mode;
   /** When that changed last; null: never yet. */
   mode_since: string | null;
   metrics: Metrics;
+  tags: string[];
+  /** Promoted versions, by label. */
+  labels: Readonly<Record<string, number>>;
   /** When the job is expected to end, in milliseconds of this browser's clock. */
   eta_at: number | null;
 }
@@ -81,6 +93,10 @@ export interface Peer {
   coverage: number | null;
   contacts: ReadonlyMap<string, Contact>;
   refused: ReadonlyMap<string, number>;
+  /** With whom it begins nothing, for what they have sent. */
+  quarantine: readonly string[];
+  /** Of the bytes that it may send and receive among peers; null: any number. */
+  budget: Required<Schemas["Budget"]> | null;
 }
 
 /** What a peer has told lately. If it is partial, `seen` and `contacts` have only whom something has changed of. */
@@ -96,3 +112,15 @@ export interface JobPeers {
   /** Oldest first. */
   history: PeersPoint[];
 }
+
+export interface ModelRow extends Omit<Schemas["ModelRow"], "metrics"> {
+  metrics: Metrics;
+}
+
+export type RawComparison = Schemas["Comparison"];
+export type RawHeat = Schemas["Heat"];
+export type RawBands = Schemas["Bands"];
+export type Round = Schemas["Round"];
+export type ClientInRound = Schemas["ClientInRound"];
+export type Phases = Schemas["Phases"];
+export type ReportRow = Schemas["ReportRow"];

@@ -1,17 +1,18 @@
 import type { Unit } from "../format/unit";
 import { AXES, axisLabel, type Axis } from "./axis";
 
-interface Props {
-  axis: Axis;
+interface Props<A extends Axis> {
+  axis: A;
   unit: Unit;
-  onChange: (axis: Axis) => void;
+  onChange: (axis: A) => void;
+  axes?: readonly A[];
 }
 
 /** What charts are drawn along: rounds or versions, time, or bytes. */
-export function AxisChoice({ axis, unit, onChange }: Props) {
+export function AxisChoice<A extends Axis>({ axis, unit, onChange, axes = AXES as readonly Axis[] as readonly A[] }: Props<A>) {
   return (
     <div className="segments" role="radiogroup" aria-label="Along">
-      {AXES.map((option) => (
+      {axes.map((option) => (
         <label key={option} data-testid={`axis-${option}`}>
           <input
             type="radio"
@@ -20,7 +21,7 @@ export function AxisChoice({ axis, unit, onChange }: Props) {
             checked={axis === option}
             onChange={() => onChange(option)}
           />
-          <span>{axisLabel(option, unit)}</span>
+          <span>{axisLabel(option, unit, !axes.includes("clock" as A))}</span>
         </label>
       ))}
     </div>

@@ -1,5 +1,7 @@
-import { useState, type ReactNode } from "react";
+import type { ReactNode } from "react";
+import { useListed } from "../router";
 import { Icon } from "../ui/Icon";
+import { save } from "./csv";
 
 interface Props {
   title: string;
@@ -11,26 +13,39 @@ interface Props {
   table: () => ReactNode;
   empty: string | null;
   height: number;
+  /** The whole data, for a file. */
+  csv: () => string;
 }
 
 /** A chart with its title, its figures in words, and the same data as a table on demand. */
-export function ChartFrame({ title, label, testId, readout, plot, table, empty, height }: Props) {
-  const [asTable, setAsTable] = useState(false);
+export function ChartFrame({ title, label, testId, readout, plot, table, empty, height, csv }: Props) {
+  const [asTable, setAsTable] = useListed("tables", testId);
   return (
     <figure className="chart" data-testid={testId}>
       <figcaption className="chart-head">
         <h3>{title}</h3>
         {empty === null && (
-          <button
-            type="button"
-            className="quiet-button icon-only"
-            aria-pressed={asTable}
-            aria-label={`${title}: show as table`}
-            title={asTable ? "Show as chart" : "Show as table"}
-            onClick={() => setAsTable(!asTable)}
-          >
-            <Icon name={asTable ? "chart" : "table"} />
-          </button>
+          <div className="chart-buttons">
+            <button
+              type="button"
+              className="quiet-button icon-only"
+              aria-label={`${title}: save as CSV`}
+              title="Save as CSV"
+              onClick={() => save(title, csv())}
+            >
+              <Icon name="save" />
+            </button>
+            <button
+              type="button"
+              className="quiet-button icon-only"
+              aria-pressed={asTable}
+              aria-label={`${title}: show as table`}
+              title={asTable ? "Show as chart" : "Show as table"}
+              onClick={() => setAsTable(!asTable)}
+            >
+              <Icon name={asTable ? "chart" : "table"} />
+            </button>
+          </div>
         )}
         <div className="readout">{readout}</div>
       </figcaption>

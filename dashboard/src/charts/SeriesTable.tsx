@@ -3,6 +3,7 @@ import { wordsFor } from "../format/metric";
 import { bytes, count, DIVERGED, UNKNOWN } from "../format/number";
 import { duration } from "../format/time";
 import { capital, type Unit } from "../format/unit";
+import { toCsv } from "./csv";
 
 interface Props {
   versions: Version[];
@@ -52,6 +53,18 @@ export function SeriesTable({ versions, names, unit, write }: Props) {
     </table>
   );
 }
+
+/** The same, oldest first, for a file. */
+export const seriesCsv = (versions: Version[], names: string[], unit: Unit): string =>
+  toCsv(
+    [unit, "elapsed_s", "total_bytes", ...names],
+    versions.map((version) => [
+      version.number,
+      version.elapsed_s,
+      version.total_bytes,
+      ...names.map((name) => version.metrics[name]),
+    ]),
+  );
 
 function cell(value: number | undefined, write: Props["write"]) {
   if (value === undefined) return UNKNOWN;

@@ -5,6 +5,7 @@ import { bytes, count, plural } from "../format/number";
 import { capital, type Unit } from "../format/unit";
 import { shortBytes } from "./axis";
 import { ChartFrame } from "./ChartFrame";
+import { toCsv } from "./csv";
 import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "./options";
 import { Plot } from "./Plot";
 import { buildTraffic } from "./series";
@@ -57,6 +58,12 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
       }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
       table={() => <TrafficTable versions={versions} unit={unit} />}
+      csv={() =>
+        toCsv(
+          [unit, "reports", "up_bytes", "down_bytes", "total_bytes"],
+          versions.map((one) => [one.number, one.reports, one.up_bytes, one.down_bytes, one.total_bytes]),
+        )
+      }
     />
   );
 }

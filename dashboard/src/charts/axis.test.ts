@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { version } from "../test/make";
-import { place, shortFigure, tick } from "./axis";
+import { axisLabel, clockTick, place, position, shortFigure, tick } from "./axis";
 
 test("ticks are short", () => {
   expect(tick(1000, "round")).toBe("1,000");
@@ -27,4 +27,18 @@ test("the place under the pointer names the round on every axis", () => {
   expect(place(at, "round", "round")).toBe("round 12");
   expect(place(at, "time", "round")).toBe("round 12 · 1 m 15 s");
   expect(place(at, "bytes", "version")).toBe("version 12 · 4.10 MB");
+});
+
+test("times of day are as exact as their ticks are near", () => {
+  const at = new Date(2026, 10, 22, 20, 5, 9).getTime() / 1000;
+  expect([5, 60, 3600, 86_400].map((step) => clockTick(at, step))).toEqual(["20:05:09", "20:05", "20:05", "22 Nov"]);
+  expect(position(version(1, {}, { closed_at: "2026-11-22T20:05:09Z" }), "clock")).toBe(1_795_377_909);
+});
+
+test("time is relative where the time of day stands beside it", () => {
+  expect([axisLabel("time", "round"), axisLabel("time", "round", false), axisLabel("clock", "round", false)]).toEqual([
+    "Time",
+    "Relative",
+    "Time",
+  ]);
 });

@@ -1,30 +1,52 @@
-/** What runs along a chart: rounds (or versions), time, or the bytes that were spent. */
+/** What runs along a chart: rounds (or versions), the time since the start, the time of day, or the bytes that were spent. */
 import type { Version } from "../api/types";
 import { bytes, count, figure } from "../format/number";
-import { duration } from "../format/time";
+import { clock as clockTime, duration } from "../format/time";
 import { capital, type Unit } from "../format/unit";
 
+/** Those that runs of different days have in common. */
 export const AXES = ["round", "time", "bytes"] as const;
-export type Axis = (typeof AXES)[number];
+/** Those of one run: "time" is relative to its start. */
+export const RUN_AXES = ["round", "clock", "time", "bytes"] as const;
+export type Axis = (typeof RUN_AXES)[number];
 
-export function axisLabel(axis: Axis, unit: Unit): string {
-  return axis === "round" ? capital(unit) : capital(axis);
+/** `alone`: beside the time of day, time is said to be relative. */
+export function axisLabel(axis: Axis, unit: Unit, alone = true): string {
+  if (axis === "round") return capital(unit);
+  if (axis === "clock") return "Time";
+  return axis === "time" && !alone ? "Relative" : capital(axis);
 }
 
 export function position(version: Version, axis: Axis): number {
-  if (axis === "round") return version.number;
-  return axis === "time" ? version.elapsed_s : version.total_bytes;
+  switch (axis) {
+    case "round":
+      return version.number;
+    case "clock":
+      return Date.parse(version.closed_at) / 1000;
+    case "time":
+      return version.elapsed_s;
+    case "bytes":
+      return version.total_bytes;
+  }
 }
 
-export function tick(value: number, axis: Axis): string {
+export function tick(value: number, axis: Exclude<Axis, "clock">): string {
   if (axis === "round") return Number.isInteger(value) ? count(value) : "";
   return axis === "time" ? shortTime(value) : shortBytes(value);
+}
+
+/** Local times of day for ticks that lie `step` s apart; the day alone where they are days. */
+export function clockTick(at: number, step: number): string {
+  const moment = new Date(at * 1000);
+  if (step >= 86_400) return moment.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  return moment.toLocaleTimeString("en-GB").slice(0, step < 60 ? 8 : 5);
 }
 
 /** The place under the pointer, in words. */
 export function place(version: Version, axis: Axis, unit: Unit): string {
   const here = `${unit} ${count(version.number)}`;
   if (axis === "round") return here;
+  if (axis === "clock") return `${here} · ${clockTime(Date.parse(version.closed_at), Date.now())}`;
   return `${here} · ${axis === "time" ? duration(version.elapsed_s) : bytes(version.total_bytes)}`;
 }
 

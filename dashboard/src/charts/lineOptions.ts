@@ -1,21 +1,22 @@
 import type uPlot from "uplot";
 import { colourOf, isWhileTraining, type What } from "../format/metric";
 import { percent } from "../format/number";
-import { shortFigure, type Axis } from "./axis";
+import { shortFigure } from "./axis";
 import { divergedMarks } from "./diverged";
-import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "./options";
-import { accuracyRange, lossRange, type Lines } from "./series";
+import type { Look } from "./look";
+import { logValues, pointer, xAxis, xScale, yAxis, zoomHooks, type Range, type Zoom } from "./options";
+import { accuracyRange, logRange, lossRange, type Lines } from "./series";
 import type { Tokens } from "./tokens";
 
 export interface LineSettings {
   what: What;
   names: string[];
-  axis: Axis;
+  look: Look;
   tokens: Tokens;
   zoom: Zoom;
   /** The data that are drawn or about to be. */
   lines: () => Lines;
-  onZoom: (zoomed: boolean) => void;
+  onZoom: (range: Range | null) => void;
   onPoint: (index: number | null) => void;
 }
 
@@ -23,12 +24,19 @@ export interface LineSettings {
 export const SYNC = "metrics";
 
 export function lineOptions(settings: LineSettings, width: number, height: number): uPlot.Options {
-  const { what, names, axis, tokens, zoom, lines } = settings;
+  const { what, names, look, tokens, zoom, lines } = settings;
+  const { axis, logX, logY } = look;
   const { cursor, plugin } = pointer(tokens, SYNC, settings.onPoint);
   const strokes = names.map((name) => tokens.series[colourOf(name)] ?? tokens.ink2);
   const edge = what === "loss" ? "top" : "bottom";
-  const range = (_: uPlot, low: number | null, high: number | null) =>
-    what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, lines().diverged.length > 0);
+  const write = what === "accuracy" ? (value: number) => percent(value, logY && value < 0.1 ? 1 : 0) : shortFigure;
+  const range = (_: uPlot, low: number | null, high: number | null): uPlot.Range.MinMax => {
+    const marked = lines().diverged.length > 0;
+    if (logY) return logRange(low, high, marked && what === "loss");
+    return what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, marked);
+  };
+  const y = yAxis(tokens, write);
+  const smoothed = look.smoothing !== "none";
   return {
     width,
     height,
@@ -36,11 +44,25 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
     plugins: [plugin, zoomHooks(zoom, SYNC, settings.onZoom), divergedMarks(lines, strokes, tokens, edge)],
     legend: { show: false },
     padding: [10, 18, 0, 0],
-    scales: { x: xScale(zoom), y: { range } },
-    axes: [xAxis(axis, tokens), yAxis(tokens, what === "accuracy" ? (value) => percent(value, 0) : shortFigure)],
-    series: [{}, ...names.map((name, index) => series(name, strokes[index]))],
+    scales: {
+      x: xScale(zoom, 0, axis === "clock" ? "clock" : logX ? "log" : "linear"),
+      y: { range, ...(logY ? { distr: 3, log: 10 } : {}) },
+    },
+    axes: [xAxis(axis, tokens, logX), logY ? { ...y, values: logValues(write) } : y],
+    series: [
+      {},
+      ...names.map((name, index) => (smoothed ? raw(name, strokes[index]) : series(name, strokes[index]))),
+      ...(smoothed ? names.map((name, index) => series(name, strokes[index])) : []),
+    ],
   };
 }
+
+/** What was measured, behind its smoothed line. */
+const raw = (name: string, stroke: string | undefined): uPlot.Series => ({
+  ...series(name, stroke),
+  width: 1,
+  alpha: 0.35,
+});
 
 function series(name: string, stroke: string | undefined): uPlot.Series {
   return {

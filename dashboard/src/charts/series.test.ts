@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { version } from "../test/make";
-import { accuracyRange, buildLines, buildTraffic, exits, lossRange } from "./series";
+import { accuracyRange, buildLines, buildTraffic, exits, logRange, lossRange } from "./series";
 
 const NAMES = ["eval/loss", "train/loss"];
 
@@ -89,4 +89,12 @@ test("a loss axis starts at zero unless a loss is negative", () => {
   expect(lossRange(-1, 1)).toEqual([-1, 1.16]);
   expect(lossRange(0, 0)).toEqual([0, 1]);
   expect(lossRange(null, null)).toEqual([0, 1]);
+});
+
+test("a logarithmic range holds the data, and room for marks", () => {
+  const [low, high] = logRange(0.01, 1);
+  expect([low < 0.01, low > 0.005, high > 1, high < 2]).toEqual([true, true, true, true]);
+  expect(logRange(0.01, 1, true)[1]).toBeGreaterThan(high);
+  expect(logRange(0.5, 0.5)[0]).toBeLessThan(0.5);
+  expect([logRange(null, null), logRange(-2, 1), logRange(0, 0)]).toEqual([[0.1, 1], [0.1, 1], [0.1, 1]]);
 });

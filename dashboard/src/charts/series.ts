@@ -64,6 +64,13 @@ export function buildTraffic(versions: Version[]): Traffic {
   };
 }
 
+/** The same for a logarithmic axis: a little beyond the data, whose least and greatest positive values are given. */
+export function logRange(low: number | null, high: number | null, marked = false): [number, number] {
+  if (low === null || high === null || !(low > 0) || !(high > 0)) return [0.1, 1];
+  const reach = Math.max(high / low, 1.5);
+  return [low / reach ** 0.06, high * reach ** (marked ? 0.3 : 0.08)];
+}
+
 /** A range for an accuracy axis: whole tenths around the data, from zero where that is near. */
 export function accuracyRange(low: number | null, high: number | null): [number, number] {
   if (low === null || high === null) return [0, 1];

@@ -12,6 +12,8 @@ export interface Tokens {
   up: string;
   down: string;
   series: string[];
+  /** From the least value of a heat map to the greatest. */
+  heat: string[];
   font: string;
 }
 
@@ -28,6 +30,7 @@ export function readTokens(): Tokens {
     up: read("--up"),
     down: read("--down"),
     series: [read("--series-1"), read("--series-2"), read("--series-3"), read("--series-4")],
+    heat: [1, 2, 3, 4, 5].map((stop) => read(`--heat-${stop}`)),
     font: `11px ${getComputedStyle(document.body).fontFamily}`,
   };
 }

@@ -1,37 +1,34 @@
-import { useQueries } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
-import { chartVersionsQuery, jobQuery, trafficQuery } from "../api/queries";
 import { AXES } from "../charts/axis";
 import { AxisChoice } from "../charts/AxisChoice";
 import { SYNC } from "../charts/lineOptions";
 import { resetZoom, type Zoom } from "../charts/options";
-import type { What } from "../format/metric";
-import { bytes, count, figure, percent, UNKNOWN } from "../format/number";
-import { visible } from "../format/text";
-import { duration } from "../format/time";
+import { count } from "../format/number";
 import { isDynamic, type Unit } from "../format/unit";
 import { useFollow } from "../live/LiveProvider";
-import { jobPath, Link, useChoice, useParam } from "../router";
+import { Link, useChoice, useParam, useText } from "../router";
 import { Problem } from "../ui/Problem";
-import { RunsChart, Swatch } from "./RunsChart";
-import { nodePrices } from "./nodes";
-import { commonMetric, compareRuns, type Row, type Run } from "./runs";
+import { Differing } from "./Differing";
+import { NodePrices, Prices } from "./Prices";
+import { compareQuery } from "./queries";
+import { RunsChart } from "./RunsChart";
+import type { Comparison } from "./runs";
 import "../styles/job.css";
 import "../styles/compare.css";
 
-/** Several jobs over each other: /compare?runs=a,b&target=0.95 */
+const NAMED = 6;
+
+/** Up to a hundred jobs over each other: /compare?runs=a,b&target=0.95 */
 export function ComparePage() {
   useFollow(null);
   const given = useParam("runs");
   const names = useMemo(() => [...new Set(given.split(",").filter((name) => name !== ""))], [given]);
-  const jobs = useQueries({ queries: names.map(jobQuery) });
-  const versions = useQueries({ queries: names.map(chartVersionsQuery) });
-  useEffect(() => void (document.title = `${names.join(", ")} · Compare · shoal`), [names]);
-  const error = [...jobs, ...versions].find((query) => query.error)?.error;
-  const runs = jobs.flatMap(({ data: job }, index): Run[] => {
-    const found = versions[index]?.data;
-    return job && found ? [{ job, versions: found }] : [];
-  });
+  const [wanted] = useText("target");
+  const target = wanted !== "" && Number.isFinite(Number(wanted)) ? Number(wanted) : undefined;
+  const { data, error } = useQuery(compareQuery(names, target));
+  const title = names.length <= NAMED ? names.join(" · ") : `${count(names.length)} runs`;
+  useEffect(() => void (document.title = `${title} · Compare · shoal`), [title]);
   return (
     <section className="compare">
       <nav className="crumbs" aria-label="Where you are">
@@ -39,21 +36,24 @@ export function ComparePage() {
       </nav>
       <header className="page-head">
         <h1>Compare</h1>
-        <p className="summary">{names.length === 0 ? "Tick jobs in the list to compare them." : names.join(" · ")}</p>
+        <p className="summary">{names.length === 0 ? "Tick jobs in the list to compare them." : title}</p>
       </header>
       {error && <Problem error={error} />}
-      {!error && runs.length < names.length && <p className="loading">Asking the coordinator …</p>}
-      {!error && names.length > 0 && runs.length === names.length && <Charts runs={runs} />}
+      {!error && names.length > 0 && data === undefined && <p className="loading">Asking the coordinator …</p>}
+      {data !== undefined && names.length > 0 && <Runs comparison={data} />}
     </section>
   );
 }
 
-function Charts({ runs }: { runs: Run[] }) {
+function Runs({ comparison }: { comparison: Comparison }) {
   const [axis, setAxis] = useChoice("x", AXES);
+  const [alone, setAlone] = useText("run");
   const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const { rows, metrics } = comparison;
+  const runs = useMemo(() => rows.map(({ run }) => run), [rows]);
   // Rounds and versions of a dynamic job side by side are both versions.
   const unit: Unit = runs.some(({ job }) => isDynamic(job)) ? "version" : "round";
-  const what: What = commonMetric("accuracy", runs) === undefined ? "loss" : "accuracy";
+  const shared = { runs, alone, axis, unit, zoom };
   return (
     <>
       <div className="toolbar">
@@ -69,109 +69,15 @@ function Charts({ runs }: { runs: Run[] }) {
       </div>
       <div className="pair">
         <div className="panel">
-          <RunsChart what="accuracy" runs={runs} axis={axis} unit={unit} zoom={zoom} />
+          <RunsChart what="accuracy" common={metrics.accuracy} {...shared} />
         </div>
         <div className="panel">
-          <RunsChart what="loss" runs={runs} axis={axis} unit={unit} zoom={zoom} />
+          <RunsChart what="loss" common={metrics.loss} {...shared} />
         </div>
       </div>
-      <Prices runs={runs} what={what} />
+      <Prices comparison={comparison} alone={alone} onAlone={setAlone} />
+      <Differing runs={runs} />
+      <NodePrices comparison={comparison} alone={alone} />
     </>
-  );
-}
-
-/** What a byte bought, as `shoal compare` prints it. */
-function Prices({ runs, what }: { runs: Run[]; what: What }) {
-  const wanted = Number(useParam("target") || NaN);
-  const metric = commonMetric(what, runs);
-  if (metric === undefined) return null;
-  const { target, baseline, rows } = compareRuns(runs, what, metric, Number.isFinite(wanted) ? wanted : undefined);
-  const write = what === "accuracy" ? (value: number | undefined) => percent(value) : figure;
-  const goal = write(target);
-  const columns = ["Final", "Best", "Synchronisations", "Up", "Down", `Bytes to ${goal}`, `Time to ${goal}`, "Of baseline"];
-  return (
-    <>
-      <div className="panel prices">
-        <table className="data-table" data-testid="compare-table">
-          <caption className="sub">
-            {metric}; the bytes of {baseline} are the baseline
-          </caption>
-          <thead>
-            <tr>
-              <th scope="col">Run</th>
-              {columns.map((column) => (
-                <th key={column} scope="col" className="num">
-                  {column}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map(({ run: { job }, ...row }, index) => (
-              <tr key={job.name}>
-                <th scope="row">
-                  <Swatch run={index} />
-                  <Link href={jobPath(job.name)}>{job.name}</Link>{" "}
-                  <span className="sub">
-                    {visible(job.algorithm)} · {visible(job.schedule)}
-                  </span>
-                </th>
-                <td className="num">{write(row.final)}</td>
-                <td className="num">{write(row.best)}</td>
-                <td className="num">{count(row.syncs)}</td>
-                <td className="num">{bytes(job.up_bytes)}</td>
-                <td className="num">{bytes(job.down_bytes)}</td>
-                <td className="num">{row.reached ? bytes(row.reached.total_bytes) : UNKNOWN}</td>
-                <td className="num">{duration(row.reached?.elapsed_s)}</td>
-                <td className="num">{percent(row.ratio)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      <NodePrices rows={rows} goal={goal} />
-    </>
-  );
-}
-
-/** What each node sent and got until its run reached the target. */
-function NodePrices({ rows, goal }: { rows: Row[]; goal: string }) {
-  const traffic = useQueries({ queries: rows.map(({ run }) => trafficQuery(run.job)) });
-  const columns = ["Up", "Down", `Up to ${goal}`, `Down to ${goal}`, `Bytes to ${goal}`];
-  return (
-    <div className="panel prices">
-      <table className="data-table" data-testid="compare-nodes">
-        <caption className="sub">By node: heads, polls and models</caption>
-        <thead>
-          <tr>
-            <th scope="col">Run</th>
-            <th scope="col">Node</th>
-            {columns.map((column) => (
-              <th key={column} scope="col" className="num">
-                {column}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.flatMap(({ run: { job }, reached }, index) =>
-            nodePrices(traffic[index]?.data ?? [], reached?.number).map(({ node, up, down, price }) => (
-              <tr key={`${job.name} ${node}`}>
-                <th scope="row">
-                  <Swatch run={index} />
-                  {job.name}
-                </th>
-                <td>{node === "" ? "(no node)" : node}</td>
-                <td className="num">{bytes(up)}</td>
-                <td className="num">{bytes(down)}</td>
-                <td className="num">{price ? bytes(price.up) : UNKNOWN}</td>
-                <td className="num">{price ? bytes(price.down) : UNKNOWN}</td>
-                <td className="num">{price ? bytes(price.up + price.down) : UNKNOWN}</td>
-              </tr>
-            )),
-          )}
-        </tbody>
-      </table>
-    </div>
   );
 }

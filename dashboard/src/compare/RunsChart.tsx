@@ -2,6 +2,7 @@ import { useCallback, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
 import { axisLabel, shortFigure, type Axis } from "../charts/axis";
 import { ChartFrame } from "../charts/ChartFrame";
+import { toCsv } from "../charts/csv";
 import { divergedMarks } from "../charts/diverged";
 import { SYNC } from "../charts/lineOptions";
 import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
@@ -13,11 +14,15 @@ import { bytes, count, figure, percent } from "../format/number";
 import { duration } from "../format/time";
 import { capital, type Unit } from "../format/unit";
 import { overlay } from "./overlay";
-import { commonMetric, type Run } from "./runs";
+import type { Run } from "./runs";
 
 interface Props {
   what: What;
+  /** That all runs have; undefined: none. */
+  common: string | undefined;
   runs: Run[];
+  /** The name of the run that stands out; empty: all do. */
+  alone: string;
   axis: Axis;
   unit: Unit;
   zoom: Zoom;
@@ -33,11 +38,14 @@ export const isDashed = (run: number): boolean => Math.floor(run / COLOURS) % 2 
 
 const ignore = () => undefined;
 
+/** Beyond so many, runs have no points of their own, and words are for the first ones. */
+const MANY = 8;
+
 /** One metric of several runs along one axis. */
-export function RunsChart({ what, runs, axis, unit, zoom }: Props) {
+export function RunsChart({ what, common, runs, alone, axis, unit, zoom }: Props) {
   const tokens = useTokens();
   const [pointed, setPointed] = useState<number | null>(null);
-  const metric = commonMetric(what, runs) ?? "";
+  const metric = common ?? "";
   const lines = useMemo(
     () =>
       overlay(
@@ -52,17 +60,20 @@ export function RunsChart({ what, runs, axis, unit, zoom }: Props) {
   // Before any effect of this redraw: the plot asks for the marks of the data that it is about to get.
   current.current = lines;
   const number = runs.length;
+  const lit = runs.findIndex(({ job }) => job.name === alone);
   const make = useCallback(
     (width: number, height: number): uPlot.Options => {
       const { cursor, plugin } = pointer(tokens, SYNC, setPointed);
-      const strokes = Array.from({ length: number }, (_, run) => tokens.series[run % COLOURS] ?? tokens.ink2);
+      const strokes = Array.from({ length: number }, (_, run) =>
+        lit === -1 || lit === run ? (tokens.series[run % COLOURS] ?? tokens.ink2) : tokens.line,
+      );
       const marks = divergedMarks(() => current.current, strokes, tokens, what === "loss" ? "top" : "bottom");
       const range = (_: uPlot, low: number | null, high: number | null) =>
         what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, current.current.diverged.length > 0);
       return {
         width,
         height,
-        cursor,
+        cursor: number > MANY ? { ...cursor, points: { show: false } } : cursor,
         plugins: [plugin, zoomHooks(zoom, SYNC, ignore), marks],
         legend: { show: false },
         padding: [10, 18, 0, 0],
@@ -72,35 +83,52 @@ export function RunsChart({ what, runs, axis, unit, zoom }: Props) {
           {},
           ...strokes.map((stroke, run) => ({
             stroke,
-            width: 2,
+            width: lit === run ? 3 : number > MANY ? 1.25 : 2,
             dash: isDashed(run) ? [6, 4] : undefined,
-            points: { size: 5, fill: tokens.surface },
+            points: number > MANY ? { show: false } : { size: 5, fill: tokens.surface },
           })),
         ],
       };
     },
-    [tokens, axis, what, number, zoom],
+    [tokens, axis, what, number, lit, zoom],
   );
   const last = lines.x.length - 1;
   const versions = lines.at.map((reached) => reached[pointed ?? last]);
+  const told = runs.map((run, index): [Run, number] => [run, index]).filter(([, index]) => lit === -1 || index === lit);
   return (
     <ChartFrame
       title={metric === "" ? TITLE[what] : `${TITLE[what]}, ${wordsFor(metric)}`}
       testId={`compare-${what}`}
-      label={`${TITLE[what]} by ${axisLabel(axis, unit).toLowerCase()} of ${runs.map((run) => run.job.name).join(", ")}`}
+      label={`${TITLE[what]} by ${axisLabel(axis, unit).toLowerCase()} of ${names(runs)}`}
       height={HEIGHT}
       empty={metric === "" ? `The runs have no ${what} in common yet.` : null}
-      readout={runs.map((run, index) => (
-        <span key={run.job.name} className="readout-item">
-          <Swatch run={index} />
-          {run.job.name} <b>{WRITE[what](versions[index]?.metrics[metric])}</b>
-        </span>
-      ))}
+      readout={
+        <>
+          {told.slice(0, MANY).map(([run, index]) => (
+            <span key={run.job.name} className="readout-item">
+              <Swatch run={index} />
+              {run.job.name} <b>{WRITE[what](versions[index]?.metrics[metric])}</b>
+            </span>
+          ))}
+          {told.length > MANY && <span className="faint">and {count(told.length - MANY)} more in the table</span>}
+        </>
+      }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
       table={() => <Values runs={runs} metric={metric} unit={unit} write={WRITE[what]} />}
+      csv={() =>
+        toCsv(
+          ["run", unit, "elapsed_s", "total_bytes", metric],
+          runs.flatMap(({ job, versions: all }) =>
+            all.map((one) => [job.name, one.number, one.elapsed_s, one.total_bytes, one.metrics[metric]]),
+          ),
+        )
+      }
     />
   );
 }
+
+const names = (runs: Run[]): string =>
+  runs.length <= MANY ? runs.map((run) => run.job.name).join(", ") : `${count(runs.length)} runs`;
 
 export function Swatch({ run }: { run: number }) {
   return <i className={`swatch series-${(run % COLOURS) + 1}${isDashed(run) ? " dashed" : ""}`} />;

@@ -1,61 +1,79 @@
 import { expect, test } from "vitest";
-import { job, version } from "../test/make";
+import type { RawComparison } from "../api/types";
+import { job } from "../test/make";
+import { differences } from "./differences";
 import { overlay } from "./overlay";
-import { commonMetric, compareRuns, type Run } from "./runs";
+import { comparisonOf, sorted, type Row, type Run, type Stop } from "./runs";
 
-const run = (name: string, accuracies: number[], bytes: number): Run => ({
-  job: job({ name, up_bytes: bytes * accuracies.length, down_bytes: 0 }),
-  versions: accuracies.map((value, number) =>
-    version(number, { "eval/accuracy": value, "eval/loss": 1 - value }, { total_bytes: number * bytes }),
-  ),
-});
+const stops = (accuracies: number[], bytes: number): Stop[] =>
+  accuracies.map((value, number) => ({
+    number,
+    elapsed_s: 2 * number,
+    total_bytes: number * bytes,
+    metrics: { "eval/accuracy": value },
+  }));
 
-const costly = run("costly", [0.1, 0.8, 0.97, 0.96], 300);
-const sparing = run("sparing", [0.1, 0.5, 0.7, 0.9, 0.95, 0.94], 30);
+const told = (rest: Partial<RawComparison["runs"][number]> = {}): RawComparison["runs"][number] => {
+  const { eta_at: _, ...raw } = job({ name: "a", up_bytes: 100, down_bytes: 200 });
+  return {
+    job: { ...raw, eta_s: null },
+    line: { numbers: [0, 3], elapsed_s: [0, 6], total_bytes: [0, 30], values: { "eval/accuracy": [null, "NaN"] } },
+    last: "NaN",
+    best: null,
+    syncs: 3,
+    reached: null,
+    ...rest,
+  };
+};
 
-test("each run has its price", () => {
-  const { target, baseline, rows } = compareRuns([costly, sparing], "accuracy", "eval/accuracy");
-  expect(target).toBeCloseTo(0.98 * 0.95);
-  expect(baseline).toBe("costly");
-  expect(rows.map((row) => [row.final, row.best, row.syncs])).toEqual([
-    [0.96, 0.97, 3],
-    [0.94, 0.95, 5],
+test("what the coordinator tells is read", () => {
+  const dear = told({ best: 0.9, last: 0.8, reached: { version: 2, elapsed_s: 4, total_bytes: 20 } });
+  dear.job = { ...dear.job, name: "b", up_bytes: 600, down_bytes: 0 };
+  const metrics = { accuracy: "eval/accuracy", loss: null };
+  const found = comparisonOf({ metrics, judged: "eval/accuracy", target: 0.5, baseline: "b", runs: [told(), dear] }, 0);
+  expect(found).toMatchObject({ metrics: { accuracy: "eval/accuracy" }, judged: "accuracy", target: 0.5, baseline: "b" });
+  expect(found.rows.map((row) => [row.last, row.best, row.bytes, row.ratio, row.reached?.version])).toEqual([
+    [NaN, undefined, 300, 0.5, undefined],
+    [0.8, 0.9, 600, 1, 2],
   ]);
-  expect(rows.map((row) => row.reached?.total_bytes)).toEqual([600, 120]);
-  expect(rows.map((row) => row.ratio)).toEqual([1, 180 / 1200]);
+  expect(found.rows[0]?.run.versions).toEqual([
+    { number: 0, elapsed_s: 0, total_bytes: 0, metrics: {} },
+    { number: 3, elapsed_s: 6, total_bytes: 30, metrics: { "eval/accuracy": NaN } },
+  ]);
 });
 
-test("a target may be out of reach", () => {
-  const { rows } = compareRuns([costly, sparing], "accuracy", "eval/accuracy", 0.96);
-  expect(rows.map((row) => row.reached?.number)).toEqual([2, undefined]);
+test("rows are put in order, and keep their colour", () => {
+  const row = (name: string, best: number | undefined, bytes: number): Row => ({
+    run: { job: job({ name }), versions: [] },
+    last: best,
+    best,
+    syncs: 0,
+    bytes,
+    ratio: undefined,
+    reached: undefined,
+  });
+  const rows = [row("a", 0.5, 30), row("b", undefined, 10), row("c", 0.9, 20), row("d", NaN, 40)];
+  const order = (...given: [Parameters<typeof sorted>[1], Parameters<typeof sorted>[2]]) =>
+    sorted(rows, ...given).map(([{ run }, place]) => `${run.job.name}${place}`);
+  expect(order("given", "accuracy")).toEqual(["a0", "b1", "c2", "d3"]);
+  expect(order("best", "accuracy")).toEqual(["c2", "a0", "b1", "d3"]);
+  expect(order("best", "loss")).toEqual(["a0", "c2", "b1", "d3"]);
+  expect(order("bytes", "accuracy")).toEqual(["b1", "c2", "a0", "d3"]);
 });
 
-test("a loss is better when it is smaller", () => {
-  const { target, rows } = compareRuns([costly, sparing], "loss", "eval/loss");
-  expect(target).toBeCloseTo(0.05 / 0.98);
-  expect(rows.map((row) => row.best)).toEqual([expect.closeTo(0.03), expect.closeTo(0.05)]);
-  expect(rows.map((row) => row.reached?.number)).toEqual([2, 4]);
-});
-
-test("what is no number is neither best nor good enough", () => {
-  const { rows } = compareRuns([run("a", [0.3, Infinity, NaN], 1)], "accuracy", "eval/accuracy", 0.5);
-  expect(rows[0]).toMatchObject({ best: 0.3, final: NaN, reached: undefined });
-});
-
-test("the metric is one that all have, held-out data first", () => {
-  const both: Run = { job: job(), versions: [version(0, { "eval/accuracy": 0, "held_out/accuracy": 0 })] };
-  expect(commonMetric("accuracy", [both, both])).toBe("held_out/accuracy");
-  expect(commonMetric("accuracy", [both, costly])).toBe("eval/accuracy");
-  expect(commonMetric("loss", [both, costly])).toBeUndefined();
-  expect(commonMetric("loss", [])).toBeUndefined();
+test("only what differs is told", () => {
+  const run = (name: string, spec: Record<string, unknown>): Run => ({ job: job({ name, spec: { name, ...spec } }), versions: [] });
+  const found = differences([
+    run("a", { rounds: 5, algorithm: { name: "fedavg", lr: 0.1 } }),
+    run("b", { rounds: 5, algorithm: { name: "fedprox", lr: 0.1, mu: 1 } }),
+  ]);
+  expect(found.names).toEqual(["algorithm.name", "algorithm.mu"]);
+  expect(found.values.map((values) => values.get("algorithm.mu"))).toEqual([undefined, "1"]);
+  expect(differences([run("a", { rounds: 5 }), run("b", { rounds: 5 })]).names).toEqual([]);
 });
 
 test("runs lie over each other at their own places", () => {
-  const { x, y, at, diverged } = overlay(
-    [costly.versions.slice(0, 3), run("b", [0.2, NaN], 400).versions],
-    "eval/accuracy",
-    "bytes",
-  );
+  const { x, y, at, diverged } = overlay([stops([0.1, 0.8, 0.97], 300), stops([0.2, NaN], 400)], "eval/accuracy", "bytes");
   expect(x).toEqual([0, 300, 400, 600]);
   expect(y).toEqual([
     [0.1, 0.8, undefined, 0.97],
@@ -63,4 +81,14 @@ test("runs lie over each other at their own places", () => {
   ]);
   expect(at[1]?.map((one) => one?.number)).toEqual([0, 0, 1, 1]);
   expect(diverged).toEqual([2]);
+});
+
+test("a hundred runs at places of their own share a grid, and what diverged is not lost", () => {
+  const runs = Array.from({ length: 100 }, (_, run) =>
+    stops(Array.from({ length: 100 }, (_, number) => (run === 7 && number === 50 ? NaN : 0.5)), 1000 + run),
+  );
+  const { x, y, diverged } = overlay(runs, "eval/accuracy", "bytes");
+  expect(x.length).toBeLessThanOrEqual(1001);
+  expect(y[7]?.filter((point) => point === null)).toHaveLength(1);
+  expect(diverged).toHaveLength(1);
 });

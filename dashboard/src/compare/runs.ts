@@ -1,15 +1,24 @@
-/** What a byte bought: the figures of the Compare page. The command `shoal compare` reckons the same way. */
-import type { Job, Version } from "../api/types";
-import { namesIn, type What } from "../format/metric";
+/** The answer to a comparison, as the page works with it. Its figures are the coordinator's, of all versions. */
+import { reviveJob, reviveNumber } from "../api/revive";
+import type { RawComparison, Job } from "../api/types";
+import type { What } from "../format/metric";
+
+/** What a line is drawn from; a run of a thousand versions has fewer of them here. */
+export interface Stop {
+  number: number;
+  elapsed_s: number;
+  total_bytes: number;
+  metrics: Readonly<Record<string, number>>;
+}
 
 export interface Run {
   job: Job;
-  versions: Version[];
+  versions: Stop[];
 }
 
 export interface Row {
   run: Run;
-  final: number | undefined;
+  last: number | undefined;
   best: number | undefined;
   /** Closed versions, without the initial model. */
   syncs: number;
@@ -17,50 +26,64 @@ export interface Row {
   /** Bytes, divided by those of the baseline. */
   ratio: number | undefined;
   /** The first version that reaches the target. */
-  reached: Version | undefined;
+  reached: { version: number; elapsed_s: number; total_bytes: number } | undefined;
 }
 
 export interface Comparison {
+  /** The metric of each kind that all runs have. */
+  metrics: Partial<Record<What, string>>;
+  /** Which of them is judged; undefined: they have none in common. */
+  judged: What | undefined;
   target: number | undefined;
-  baseline: string | undefined;
+  baseline: string;
   rows: Row[];
 }
 
-/** Of the worst run's best value: the target, where the address names none. */
-const SHARE = 0.98;
-
-/** The metric of a kind that all runs have, held-out data first; undefined if there is none. */
-export function commonMetric(what: What, runs: Run[]): string | undefined {
-  const [first, ...rest] = runs.map((run) => namesIn(what, run.versions));
-  const common = (first ?? []).filter((name) => rest.every((names) => names.includes(name)));
-  return common.find((name) => name.startsWith("held_out/")) ?? common[0];
+export function comparisonOf(raw: RawComparison, now: number): Comparison {
+  const { accuracy, loss } = raw.metrics;
+  const runs = raw.runs.map(({ job }) => job);
+  const most = Math.max(...runs.map((job) => job.up_bytes + job.down_bytes));
+  const rows = raw.runs.map(({ job, line, last, best, syncs, reached }): Row => {
+    const bytes = job.up_bytes + job.down_bytes;
+    return {
+      run: { job: reviveJob(job, now), versions: stopsOf(line) },
+      last: reviveNumber(last),
+      best: best ?? undefined,
+      syncs,
+      bytes,
+      ratio: most > 0 ? bytes / most : undefined,
+      reached: reached ?? undefined,
+    };
+  });
+  const judged = raw.judged === null ? undefined : raw.judged === accuracy ? "accuracy" : "loss";
+  const metrics = { ...(accuracy ? { accuracy } : {}), ...(loss ? { loss } : {}) };
+  return { metrics, judged, target: raw.target ?? undefined, baseline: raw.baseline, rows };
 }
 
-export function compareRuns(runs: Run[], what: What, metric: string, wanted?: number): Comparison {
-  const sign = what === "loss" ? -1 : 1;
-  const bests = runs.map((run) => bestOf(run, metric, sign));
-  const known = bests.filter((best) => best !== undefined);
-  const usual = what === "loss" ? Math.max(...known) / SHARE : Math.min(...known) * SHARE;
-  const target = wanted ?? (known.length > 0 ? usual : undefined);
-  const dearest = runs.reduce<Run | undefined>((most, run) => (most && spent(most) >= spent(run) ? most : run), undefined);
-  const rows = runs.map((run, index) => ({
-    run,
-    final: run.versions.findLast((version) => version.metrics[metric] !== undefined)?.metrics[metric],
-    best: bests[index],
-    syncs: run.versions.at(-1)?.number ?? 0,
-    bytes: spent(run),
-    ratio: dearest && spent(dearest) > 0 ? spent(run) / spent(dearest) : undefined,
-    reached: target === undefined ? undefined : run.versions.find((version) => meets(version.metrics[metric], target, sign)),
-  }));
-  return { target, baseline: dearest?.job.name, rows };
+function stopsOf({ numbers, elapsed_s, total_bytes, values }: RawComparison["runs"][number]["line"]): Stop[] {
+  const columns = Object.entries(values);
+  return numbers.map((number, place) => {
+    const metrics: Record<string, number> = {};
+    for (const [name, column] of columns) {
+      const value = reviveNumber(column[place]);
+      if (value !== undefined) metrics[name] = value;
+    }
+    return { number, elapsed_s: elapsed_s[place] ?? 0, total_bytes: total_bytes[place] ?? 0, metrics };
+  });
 }
 
-const spent = (run: Run): number => run.job.up_bytes + run.job.down_bytes;
+export const SORTS = ["given", "best", "last", "bytes", "reached"] as const;
+export type Sort = (typeof SORTS)[number];
 
-function bestOf(run: Run, metric: string, sign: number): number | undefined {
-  const values = run.versions.map((version) => version.metrics[metric]).filter((value) => Number.isFinite(value));
-  return values.length === 0 ? undefined : sign * Math.max(...values.map((value) => sign * (value as number)));
+/** Rows with their place among the runs, which their colour tells; what has no figure comes last. */
+export function sorted(rows: Row[], sort: Sort, what: What | undefined): [row: Row, place: number][] {
+  const sign = what === "loss" ? 1 : -1;
+  const worth = (row: Row): number => {
+    const value =
+      sort === "bytes" ? row.bytes : sort === "reached" ? row.reached?.total_bytes : row[sort === "best" ? "best" : "last"];
+    if (value === undefined || !Number.isFinite(value)) return Infinity;
+    return sort === "best" || sort === "last" ? sign * value : value;
+  };
+  const placed = rows.map((row, place): [Row, number] => [row, place]);
+  return sort === "given" ? placed : placed.sort(([a, i], [b, j]) => worth(a) - worth(b) || i - j);
 }
-
-const meets = (value: number | undefined, target: number, sign: number): boolean =>
-  value !== undefined && Number.isFinite(value) && sign * value >= sign * target;

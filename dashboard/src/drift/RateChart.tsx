@@ -2,6 +2,7 @@ import { useCallback, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import { ChartFrame } from "../charts/ChartFrame";
 import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
+import { toCsv } from "../charts/csv";
 import { Plot } from "../charts/Plot";
 import { shortFigure } from "../charts/axis";
 import { useTokens, type Tokens } from "../charts/tokens";
@@ -103,6 +104,16 @@ export function RateChart({ what, rates, jumps }: Props) {
       }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
       table={() => <RateTable rates={rates} parts={parts} />}
+      csv={() =>
+        toCsv(
+          ["from_s", "to_s", ...parts.map(([name]) => `${name}_per_minute`)],
+          rates.x.map((_, index) => [
+            index * rates.width,
+            (index + 1) * rates.width,
+            ...parts.map(([, , values]) => values(rates)[index]),
+          ]),
+        )
+      }
     />
   );
 }

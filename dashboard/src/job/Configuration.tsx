@@ -1,9 +1,10 @@
 import { visible } from "../format/text";
 import { flatten } from "./flatten";
+import type { ViewProps } from "./tabs";
 
 /** The job file as it was submitted. */
-export function Configuration({ spec }: { spec: Record<string, unknown> }) {
-  const rows = flatten(spec);
+export function Configuration({ job }: ViewProps) {
+  const rows = flatten(job.spec);
   if (rows.length === 0) return null;
   return (
     <section className="configuration" aria-label="Configuration">

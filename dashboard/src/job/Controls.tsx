@@ -5,17 +5,27 @@ import { keys, sessionQuery } from "../api/queries";
 import type { Job } from "../api/types";
 import { visible } from "../format/text";
 import { hasEnded } from "../jobs/order";
+import { Link, newJobPath } from "../router";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
-import { effects, type Action } from "./effects";
+import { effects, isHeld, type Action } from "./effects";
+import { MovePreview } from "./MovePreview";
 import { mayGossip } from "./moves";
+import { EditTags } from "./Tags";
 
-/** What an operator may do to the job; nobody else sees the buttons. */
+/** What an operator may do to the job; nobody else sees those buttons. */
 export function Controls({ job }: { job: Job }) {
   const { data: role } = useQuery(sessionQuery);
   const [asked, setAsked] = useState<Action | null>(null);
-  if (role !== "operator" || hasEnded(job)) return null;
+  if (role !== "operator") {
+    return (
+      <div className="controls">
+        <SaveRun job={job} />
+      </div>
+    );
+  }
+  if (hasEnded(job)) return <Keeping job={job} />;
   const paused = job.state === "paused";
   return (
     <div className="controls">
@@ -25,14 +35,47 @@ export function Controls({ job }: { job: Job }) {
         data-testid={paused ? "resume" : "pause"}
         onClick={() => setAsked(paused ? "resume" : "pause")}
       >
-        <Icon name={paused ? "running" : "paused"} /> {paused ? "Resume" : "Pause"}
+        <Icon name={paused ? "running" : "paused"} /> {isHeld(job) ? "Start" : paused ? "Resume" : "Pause"}
       </button>
       <SwitchButton job={job} onAsk={setAsked} />
       <button type="button" className="button" data-testid="stop" onClick={() => setAsked("stop")}>
-        <Icon name="stopped" /> Stop
+        <Icon name="stopped" /> Stop or abort
       </button>
+      <CloneLink job={job} />
+      <EditTags job={job} />
+      <SaveRun job={job} />
       {asked && <ActionDialog job={job} action={asked} onClose={() => setAsked(null)} />}
     </div>
+  );
+}
+
+/** What may be done to a job that is over. */
+function Keeping({ job }: { job: Job }) {
+  return (
+    <div className="controls">
+      <CloneLink job={job} />
+      <EditTags job={job} />
+      <SaveRun job={job} />
+    </div>
+  );
+}
+
+/** All that is known of the run, as a file; for everybody who may read. */
+function SaveRun({ job }: { job: Job }) {
+  const href = `/api/v1/jobs/${encodeURIComponent(job.name)}/export`;
+  return (
+    <a className="button" href={href} download={`${job.name}.jsonl`} data-testid="save-run" title="JSON Lines: versions, bytes, reports, notes, failures">
+      <Icon name="save" /> Save the run
+    </a>
+  );
+}
+
+/** To a new job that begins with what this one was; nothing begins before it is looked at. */
+function CloneLink({ job }: { job: Job }) {
+  return (
+    <Link href={newJobPath(job.name)} className="button" data-testid="clone">
+      <Icon name="copy" /> Clone with changes
+    </Link>
   );
 }
 
@@ -84,7 +127,7 @@ function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onCl
             ))}
           </fieldset>
         )}
-        <p>{effect.text}</p>
+        {action === "gossip" || action === "server" ? <MovePreview job={job} to={action} /> : <p>{effect.text}</p>}
         <label htmlFor={field}>
           Reason <span className="faint">(kept with the decisions)</span>
         </label>

@@ -3,7 +3,7 @@ import type { Note, NoteKind } from "../api/types";
 import { count } from "../format/number";
 import { visible } from "../format/text";
 import { clock } from "../format/time";
-import { useChoice } from "../router";
+import { Link, nodePath, useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 
 const KINDS = ["all", "decision", "node", "refusal", "warning", "state", "mode"] as const;
@@ -88,7 +88,9 @@ const Entry = memo(function Entry({ note }: { note: Note }) {
       <p>
         {note.node !== null && !note.text.includes(note.node) && (
           <>
-            <bdi className="note-node">{visible(note.node)}</bdi>{" "}
+            <Link href={nodePath(note.node)}>
+              <bdi className="note-node">{visible(note.node)}</bdi>
+            </Link>{" "}
           </>
         )}
         <bdi>{visible(note.text)}</bdi>

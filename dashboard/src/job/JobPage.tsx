@@ -1,36 +1,24 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect } from "react";
+import { Suspense, useEffect } from "react";
 import { ApiError } from "../api/client";
-import { chartVersionsQuery, jobQuery, nodesQuery, notesQuery } from "../api/queries";
-import type { Job, JobNode, Version } from "../api/types";
-import { TrafficChart } from "../charts/TrafficChart";
-import { DriftPanel } from "../drift/DriftPanel";
+import { chartVersionsQuery, jobQuery, nodesQuery } from "../api/queries";
+import type { Job, Version } from "../api/types";
 import { latest } from "../format/metric";
 import { percent } from "../format/number";
 import { visible } from "../format/text";
-import { isDynamic, unitOf } from "../format/unit";
-import { hasEnded } from "../jobs/order";
 import { useFollow } from "../live/LiveProvider";
-import { PeersPanel } from "../peers/PeersPanel";
 import { Link, useChoice } from "../router";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
 import { Tabs } from "../ui/Tabs";
-import { Configuration } from "./Configuration";
 import { Controls } from "./Controls";
-import { Decisions } from "./Decisions";
 import { Headline } from "./Headline";
-import { MetricCharts } from "./MetricCharts";
-import { ModeMark, Moves } from "./Moves";
-import { NodesTable } from "./NodesTable";
+import { ModeMark, Origin } from "./Moves";
+import { Tags } from "./Tags";
+import { TABS, VIEWS } from "./tabs";
 import "../styles/job.css";
 
 const NONE: never[] = [];
-const VIEWS = ["overview", "configuration"] as const;
-const TABS = [
-  { id: "overview", text: "Overview" },
-  { id: "configuration", text: "Configuration" },
-] as const satisfies readonly { id: (typeof VIEWS)[number]; text: string }[];
 
 export function JobPage({ name }: { name: string }) {
   useFollow(name);
@@ -38,6 +26,7 @@ export function JobPage({ name }: { name: string }) {
   const { data: versions = NONE } = useQuery(chartVersionsQuery(name));
   const { data: nodes = NONE } = useQuery(nodesQuery(name));
   const [tab, setTab] = useChoice("view", VIEWS);
+  const { View } = TABS.find(({ id }) => id === tab) ?? TABS[0];
   useTitle(job, versions);
   if (job === undefined) {
     return (
@@ -67,37 +56,18 @@ export function JobPage({ name }: { name: string }) {
             </>
           )}
         </p>
+        <Tags tags={job.tags} />
         <Controls job={job} />
       </header>
+      <Origin job={job} />
       <Headline job={job} versions={versions} nodes={nodes} />
       <Tabs label="Views of the job" tabs={TABS} chosen={tab} onChoose={setTab} />
       <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
-        {tab === "overview" && <Overview job={job} versions={versions} nodes={nodes} />}
-        {tab === "configuration" && <Configuration spec={job.spec} />}
+        <Suspense fallback={<p className="loading">Loading …</p>}>
+          <View job={job} versions={versions} nodes={nodes} />
+        </Suspense>
       </div>
     </article>
-  );
-}
-
-/** How the run goes: its charts, its decisions, its nodes. */
-function Overview({ job, versions, nodes }: { job: Job; versions: Version[]; nodes: JobNode[] }) {
-  const { data: notes = NONE } = useQuery(notesQuery(job.name));
-  return (
-    <>
-      <div className="job-body">
-        <div className="job-charts">
-          <Moves job={job} />
-          <MetricCharts versions={versions} unit={unitOf(job)} />
-          {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
-          <PeersPanel job={job} nodes={nodes} />
-          <div className="panel">
-            <TrafficChart versions={versions} unit={unitOf(job)} up={job.up_bytes} down={job.down_bytes} />
-          </div>
-        </div>
-        <Decisions notes={notes} />
-      </div>
-      <NodesTable nodes={nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
-    </>
   );
 }
 

@@ -7,7 +7,7 @@ import { hasEnded } from "../jobs/order";
 import { useConnection } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
-import { mayGossip, MODE_WORDS, stays } from "./moves";
+import { mayGossip, MODE_WORDS, origin, stays } from "./moves";
 import "../styles/moves.css";
 
 /** Who leads the job, beside its state; nothing where that is never a question. */
@@ -18,6 +18,20 @@ export function ModeMark({ job }: { job: Job }) {
       <Icon name="mode" />
       {MODE_WORDS[job.mode]}
     </span>
+  );
+}
+
+/** That the coordinator had lost its disk, and what it does not know since; nothing for any other job. */
+export function Origin({ job }: { job: Job }) {
+  const found = origin(job);
+  if (found === null) return null;
+  return (
+    <p className="origin" data-testid="job-origin">
+      <Icon name="mode" />
+      <span>
+        <bdi>{visible(found)}</bdi>; earlier versions, measurements and byte counts are not known here
+      </span>
+    </p>
   );
 }
 

@@ -5,6 +5,7 @@ import { pick } from "../format/metric";
 import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { ago, duration } from "../format/time";
+import { Link, nodePath } from "../router";
 import { Progress } from "../ui/Progress";
 import { State } from "../ui/State";
 
@@ -22,7 +23,9 @@ export const NodeRow = memo(function NodeRow({ node, dynamic, silent }: Props) {
   return (
     <tr role="row" data-testid={`node-row-${node.name}`} data-state={node.state}>
       <th role="rowheader" scope="row" className="node-cell-name">
-        <bdi title={visible(node.name)}>{visible(node.name)}</bdi>
+        <Link href={nodePath(node.name)}>
+          <bdi title={visible(node.name)}>{visible(node.name)}</bdi>
+        </Link>
         <span className="sub">
           {[device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}
         </span>

@@ -26,6 +26,16 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
         },
       ];
     case "resume":
+      if (isHeld(job)) {
+        return [
+          {
+            command: "resume",
+            verb: "Start",
+            when: "",
+            text: "Nodes are asked for an initial model, if none came with the job, and then the training begins.",
+          },
+        ];
+      }
       return [
         {
           command: "resume",
@@ -62,13 +72,17 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
         },
         {
           command: "stop-now",
-          verb: "Stop",
-          when: "Now",
+          verb: "Abort",
+          when: "Abort now",
           text: `${training(job)} The job ends at version ${job.version}. ${KEPT}`,
         },
       ];
   }
 }
+
+/** Whether a job was paused before anything was asked of anybody. */
+export const isHeld = (job: Pick<Job, "state" | "started_at" | "model">): boolean =>
+  job.state === "paused" && job.started_at === null && job.model === null;
 
 const KEPT = "Its model and its record stay; a stopped job cannot be resumed.";
 

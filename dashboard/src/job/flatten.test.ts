@@ -6,6 +6,7 @@ test("nested settings become dotted names; what is not set is left out", () => {
     name: "digits",
     schedule: { kind: "rounds", deadline_s: 30, quorum: null },
     tags: ["a", 1],
+    words: ["22:00-06:00", "eu"],
     fast: true,
   };
   expect(flatten(spec)).toEqual([
@@ -13,6 +14,7 @@ test("nested settings become dotted names; what is not set is left out", () => {
     ["schedule.kind", "rounds"],
     ["schedule.deadline_s", "30"],
     ["tags", '["a",1]'],
+    ["words", "22:00-06:00, eu"],
     ["fast", "true"],
   ]);
 });

@@ -5,8 +5,8 @@ export function flatten(value: Record<string, unknown>, prefix = ""): [name: str
     if (typeof inner === "object" && inner !== null && !Array.isArray(inner)) {
       return flatten(inner as Record<string, unknown>, name);
     }
-    return inner === null || inner === undefined
-      ? []
-      : [[name, typeof inner === "string" ? inner : JSON.stringify(inner)]];
+    if (inner === null || inner === undefined) return [];
+    const words = Array.isArray(inner) && inner.length > 0 && inner.every((one) => typeof one === "string");
+    return [[name, typeof inner === "string" ? inner : words ? inner.join(", ") : JSON.stringify(inner)]];
   });
 }

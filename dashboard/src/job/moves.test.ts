@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { job, note } from "../test/make";
-import { mayGossip, stays } from "./moves";
+import { mayGossip, origin, stays } from "./moves";
 
 const at = (time: string) => `2026-11-21T${time}Z`;
 const move = (id: number, time: string, text: string) => note(id, { kind: "mode", at: at(time), text });
@@ -37,4 +37,11 @@ test("only a job that says so may be switched", () => {
   expect(mayGossip(job({ spec: { gossip: { allowed: false } } }))).toBe(false);
   expect(mayGossip(job({ spec: { gossip: { allowed: true } } }))).toBe(true);
   expect(mayGossip(job({ mode: "away" }))).toBe(true);
+});
+
+test("a job that was rebuilt says from whom, and where", () => {
+  expect(origin(job())).toBeNull();
+  expect(origin(job({ rebuilt: null }))).toBeNull();
+  expect(origin(job({ rebuilt: { node: "b", version: 7, term: 1002 } }))).toBe("rebuilt from b at version 7, term 1002");
+  expect(origin(job({ rebuilt: { node: "", version: 7, term: 1002 } }))).toBe("rebuilt from a node at version 7, term 1002");
 });

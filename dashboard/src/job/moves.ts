@@ -27,6 +27,13 @@ const modeOf = (note: Note): Mode | undefined => MOVES.find(([words]) => note.te
 export const mayGossip = (job: Job): boolean =>
   job.mode !== "server" || (job.spec.gossip as { allowed?: boolean } | undefined)?.allowed === true;
 
+/** Where a job goes on from, if the coordinator had lost its disk; null for any other. */
+export function origin(job: Job): string | null {
+  if (!job.rebuilt) return null;
+  const { node, version, term } = job.rebuilt;
+  return `rebuilt from ${node || "a node"} at version ${version}, term ${term}`;
+}
+
 /** From the job's first model to now, or to its end. */
 export function stays(job: Job, moves: Note[]): Stay[] {
   const begun = Date.parse(job.started_at ?? job.created_at);

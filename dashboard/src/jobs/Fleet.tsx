@@ -1,18 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
-import { fleetQuery, healthQuery } from "../api/queries";
+import { fleetQuery, healthQuery, todayQuery } from "../api/queries";
 import type { Job } from "../api/types";
 import { bytes, count, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
 import { useConnection } from "../live/LiveProvider";
+import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
 import { State } from "../ui/State";
-import { countFleet, underWay } from "./fleet";
+import { countFleet, midnightOf, underWay } from "./fleet";
 
 /** All nodes, jobs and bytes, and how the coordinator does, in one strip. */
 export function Fleet({ jobs }: { jobs: Job[] }) {
   const { data: nodes } = useQuery(fleetQuery);
-  const up = jobs.reduce((sum, job) => sum + job.up_bytes, 0);
-  const down = jobs.reduce((sum, job) => sum + job.down_bytes, 0);
   return (
     <dl className="panel fleet" data-testid="fleet" aria-label="Fleet">
       <Stat name="Nodes">
@@ -30,20 +29,30 @@ export function Fleet({ jobs }: { jobs: Job[] }) {
       <Stat name="Jobs under way" more={`of ${count(jobs.length)}`}>
         <span className="stat-value">{count(underWay(jobs))}</span>
       </Stat>
-      <Stat
-        name="Bytes moved"
-        more={
-          <>
-            <Icon name="up" />
-            {bytes(up)} <Icon name="down" />
-            {bytes(down)}
-          </>
-        }
-      >
-        <span className="stat-value">{bytes(up + down)}</span>
-      </Stat>
+      <Today />
       <Health />
     </dl>
+  );
+}
+
+/** What all jobs have moved since midnight, as this browser counts its days. */
+function Today() {
+  const midnight = midnightOf(useNow()).toISOString();
+  const { data } = useQuery(todayQuery(midnight));
+  const { up_bytes = 0, down_bytes = 0 } = data ?? {};
+  const parts = (
+    <>
+      <Icon name="up" />
+      {bytes(up_bytes)} <Icon name="down" />
+      {bytes(down_bytes)}
+    </>
+  );
+  return (
+    <Stat name="Bytes today" more={data && parts}>
+      <span className="stat-value" data-testid="fleet-today">
+        {data === undefined ? UNKNOWN : bytes(up_bytes + down_bytes)}
+      </span>
+    </Stat>
   );
 }
 

@@ -1,12 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { useRef } from "react";
 import { sparkVersionsQuery } from "../api/queries";
-import type { Job } from "../api/types";
+import type { Job, Version } from "../api/types";
 import { Sparkline } from "../charts/Sparkline";
-import { bytes, count, DIVERGED, percent } from "../format/number";
+import { best } from "../format/metric";
+import { bytes, count, DIVERGED, figure, percent } from "../format/number";
 import { visible } from "../format/text";
 import { duration } from "../format/time";
 import { ModeMark } from "../job/Moves";
+import { Tags } from "../job/Tags";
 import { jobPath, Link } from "../router";
 import { Icon } from "../ui/Icon";
 import { Progress } from "../ui/Progress";
@@ -47,6 +49,7 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
           {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
         </span>
         {job.mode !== "server" && <ModeMark job={job} />}
+        <Tags tags={job.tags} />
       </td>
       <td role="cell" className="job-cell-progress">
         <span className="of">
@@ -59,7 +62,7 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
         {left !== null && duration(Math.round(left))}
       </td>
       <td role="cell" className="job-cell-best num">
-        <b className="big">{percent(job.best?.accuracy)}</b>
+        <Best job={job} versions={versions} />
         {diverged && <span className="sub bad">{DIVERGED}</span>}
       </td>
       <td role="cell" className="job-cell-spark">
@@ -74,5 +77,16 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
         {bytes(job.down_bytes)}
       </td>
     </tr>
+  );
+}
+
+/** The best accuracy, or the least loss where no accuracy is measured. */
+function Best({ job, versions }: { job: Job; versions: Version[] | undefined }) {
+  const least = job.best === null && versions ? best("loss", versions) : undefined;
+  if (least === undefined) return <b className="big">{percent(job.best?.accuracy)}</b>;
+  return (
+    <>
+      <b className="big">{figure(least.value)}</b> <span className="sub">loss</span>
+    </>
   );
 }

@@ -1,13 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
-import { jobsQuery } from "../api/queries";
+import { useEffect } from "react";
+import { jobsQuery, sessionQuery } from "../api/queries";
 import type { Job } from "../api/types";
+import { visible } from "../format/text";
 import { useFollow } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
-import { comparePath, Link } from "../router";
+import { comparePath, Link, newJobPath, replaceParam, setListed, useList, useParam } from "../router";
+import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { Fleet } from "./Fleet";
 import { JobRow } from "./JobRow";
+import { matching } from "./matching";
 import { countStates, inOrder } from "./order";
 import "../styles/jobs.css";
 
@@ -20,6 +23,7 @@ export function JobsPage() {
       <header className="page-head">
         <h1>Jobs</h1>
         {jobs && jobs.length > 0 && <Summary jobs={jobs} />}
+        <NewJob />
       </header>
       {jobs === undefined ? (
         error ? (
@@ -30,8 +34,19 @@ export function JobsPage() {
       ) : null}
       {jobs !== undefined && <Fleet jobs={jobs} />}
       {jobs?.length === 0 && <NoJobs />}
-      {jobs !== undefined && jobs.length > 0 && <JobsTable jobs={jobs} />}
+      {jobs !== undefined && jobs.length > 0 && <Found jobs={jobs} />}
     </section>
+  );
+}
+
+/** Operators begin jobs; nobody else sees the way there. */
+function NewJob() {
+  const { data: role } = useQuery(sessionQuery);
+  if (role !== "operator") return null;
+  return (
+    <Link href={newJobPath()} className="button primary page-act" data-testid="new-job">
+      New job
+    </Link>
   );
 }
 
@@ -39,11 +54,41 @@ function Summary({ jobs }: { jobs: Job[] }) {
   return <p className="summary">{countStates(jobs).map(([state, number]) => `${number} ${state}`).join(" · ")}</p>;
 }
 
+/** Those that are looked for. */
+function Found({ jobs }: { jobs: Job[] }) {
+  const words = useParam("q");
+  const tag = useParam("tag");
+  const found = matching(jobs, words, tag);
+  return (
+    <>
+      <div className="toolbar jobs-search">
+        <input
+          type="search"
+          id="search"
+          aria-label="Search jobs"
+          placeholder="Name, title, algorithm or tag"
+          value={words}
+          onChange={(event) => replaceParam("q", event.target.value)}
+        />
+        {tag !== "" && (
+          <button type="button" className="quiet-button" data-testid="no-tag" onClick={() => replaceParam("tag", "")}>
+            <Icon name="tag" /> <bdi>{visible(tag)}</bdi> <Icon name="cross" />
+            <span className="visually-hidden">: show all jobs</span>
+          </button>
+        )}
+        <span role="status" className="summary">
+          {found.length < jobs.length && `${found.length} of ${jobs.length}`}
+        </span>
+      </div>
+      {found.length === 0 ? <p className="panel nothing">No job is like that.</p> : <JobsTable jobs={found} />}
+    </>
+  );
+}
+
 function JobsTable({ jobs }: { jobs: Job[] }) {
   const now = useNow();
-  const [ticked, setTicked] = useState<string[]>([]);
-  const tick = (name: string, on: boolean) =>
-    setTicked((names) => (on ? [...names, name] : names.filter((other) => other !== name)));
+  const ticked = useList("ticked").filter((name) => jobs.some((job) => job.name === name));
+  const tick = (name: string, on: boolean) => setListed("ticked", name, on);
   return (
     <div className="panel">
       {ticked.length > 0 && (
@@ -69,10 +114,10 @@ function JobsTable({ jobs }: { jobs: Job[] }) {
               Time left
             </th>
             <th role="columnheader" scope="col" className="num">
-              Best accuracy
+              Best
             </th>
             <th role="columnheader" scope="col">
-              <span className="visually-hidden">Accuracy so far</span>
+              <span className="visually-hidden">Accuracy or loss so far</span>
             </th>
             <th role="columnheader" scope="col" className="num">
               Bytes up

@@ -9,3 +9,10 @@ export const countFleet = (nodes: readonly FleetNode[]): [FleetNode["state"], nu
   FLEET_STATES.map((state) => [state, nodes.filter((node) => node.state === state).length]);
 
 export const underWay = (jobs: readonly Job[]): number => jobs.filter((job) => !hasEnded(job)).length;
+
+/** Where the day began that `now` (ms) lies in, by the clock of this machine. */
+export function midnightOf(now: number): Date {
+  const day = new Date(now);
+  day.setHours(0, 0, 0, 0);
+  return day;
+}

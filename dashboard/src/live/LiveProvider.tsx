@@ -1,14 +1,19 @@
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
 import { applyDeltas } from "./apply";
-import { Batcher } from "./batch";
+import { Batcher, type Haste } from "./batch";
 import { begin, type Connection } from "./connection";
 import type { Delta } from "./delta";
 import { deltas } from "./log";
+import { newLines } from "./newLines";
 import { LiveStream } from "./stream";
 
 /** Four batches a second: no chart is redrawn more often by the stream. */
 const BATCH_INTERVAL = 250;
+
+/** Charts are drawn from versions, their metrics, and what peers tell. */
+const hasteOf = ({ kind }: Delta): Haste =>
+  kind === "version" ? "round" : kind === "metrics" || kind === "peers" ? "drawn" : "plain";
 
 const StreamContext = createContext<LiveStream | null>(null);
 const ConnectionContext = createContext<Connection>(begin(0));
@@ -17,7 +22,7 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   const client = useQueryClient();
   const [connection, setConnection] = useState(() => begin(Date.now()));
   const { stream, batch } = useMemo(() => {
-    const batch = new Batcher<Delta>((items) => applyDeltas(client, items), BATCH_INTERVAL);
+    const batch = new Batcher<Delta>((items) => applyDeltas(client, items), BATCH_INTERVAL, hasteOf);
     const stream = new LiveStream({
       delta: (delta) => {
         deltas.push(delta);
@@ -51,6 +56,7 @@ export function LiveProvider({ children }: { children: ReactNode }) {
 /** Everything anew. What is on its way was asked for before the stream began and may have missed what lies between. */
 async function refetch(client: QueryClient): Promise<void> {
   await client.cancelQueries();
+  newLines.tell();
   await client.invalidateQueries();
 }
 

@@ -2,16 +2,25 @@ import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-
 import { keys } from "../api/queries";
 import type { JobPeers } from "../api/types";
 import type { Delta } from "./delta";
-import { mergeJob, mergeJobs, mergeMoves, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "./merge";
+import { newLines } from "./newLines";
+import { mergeAlerts, mergeFailures, mergeJob, mergeJobs, mergeMoves, mergeNodeFailures, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "./merge";
 
 /** Merges a batch of deltas into every cached answer that they concern, with one redraw for all. */
 export function applyDeltas(client: QueryClient, batch: Delta[]): void {
   notifyManager.batch(() => {
     update(client, keys.jobs, batch, mergeJobs);
+    update(client, keys.alerts, batch, mergeAlerts);
+    if (batch.some(({ kind }) => kind === "logs")) newLines.tell();
+    for (const delta of batch) {
+      if (delta.kind !== "failure") continue;
+      const { node } = delta.failure;
+      update(client, keys.nodeFailures(node), [delta], mergeNodeFailures(node));
+    }
     for (const [job, own] of byJob(batch)) {
       update(client, keys.job(job), own, mergeJob);
       update(client, keys.versions(job), own, mergeVersions(job));
       update(client, keys.notes(job), own, mergeNotes(job));
+      update(client, keys.failures(job), own, mergeFailures(job));
       update(client, keys.moves(job), own, mergeMoves(job));
       update(client, keys.nodes(job), own, mergeNodes(job));
       const roster = client.getQueryData<JobPeers>(keys.peers(job))?.roster;

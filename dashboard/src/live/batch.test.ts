@@ -1,5 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { Batcher } from "./batch";
+import { Batcher, type Haste } from "./batch";
+
+const haste = (item: string): Haste =>
+  item.startsWith("round") ? "round" : item.startsWith("metric") ? "drawn" : "plain";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
@@ -36,4 +39,53 @@ test("a stopped one hands on nothing", () => {
   batch.stop();
   vi.advanceTimersByTime(1000);
   expect(flush).not.toHaveBeenCalled();
+});
+
+test("a round waits for nothing but what was drawn, and overtakes nothing", () => {
+  const flushed: string[][] = [];
+  const batch = new Batcher<string>((items) => flushed.push(items), 250, haste);
+  batch.push("busy");
+  vi.advanceTimersByTime(10);
+  batch.push("idle");
+  batch.push("round 1");
+  vi.advanceTimersByTime(0);
+  expect(flushed).toEqual([["busy"], ["idle", "round 1"]]);
+  batch.push("round 2");
+  batch.push("done");
+  vi.advanceTimersByTime(240);
+  expect(flushed).toHaveLength(2);
+  vi.advanceTimersByTime(20);
+  expect(flushed[2]).toEqual(["round 2", "done"]);
+});
+
+test("small news goes on while a round waits, and no round is drawn more often than it may be", () => {
+  const at: [number, string[]][] = [];
+  const begun = performance.now();
+  const isRound = (item: string) => item === "round";
+  const batch = new Batcher<string>((items) => at.push([performance.now() - begun, items]), 250, haste);
+  for (let step = 0; step < 100; step++) {
+    batch.push(step % 3 === 0 ? "round" : "news");
+    vi.advanceTimersByTime(10);
+  }
+  vi.advanceTimersByTime(500);
+  const rounds = at.filter(([, items]) => items.some(isRound)).map(([moment]) => moment);
+  for (const [index, moment] of rounds.entries()) if (index > 0) expect(moment - rounds[index - 1]!).toBeGreaterThanOrEqual(249);
+  expect(at.flatMap(([, items]) => items)).toHaveLength(100);
+  expect(at.length).toBeLessThanOrEqual(12);
+});
+
+test("what is measured just before a round closes goes with it; alone it waits an interval", () => {
+  const flushed: string[][] = [];
+  const batch = new Batcher<string>((items) => flushed.push(items), 250, haste);
+  batch.push("metric of n0");
+  vi.advanceTimersByTime(40);
+  batch.push("round 1");
+  vi.advanceTimersByTime(0);
+  expect(flushed).toEqual([["metric of n0", "round 1"]]);
+  vi.advanceTimersByTime(1000);
+  batch.push("metric of n1");
+  vi.advanceTimersByTime(200);
+  expect(flushed).toHaveLength(1);
+  vi.advanceTimersByTime(60);
+  expect(flushed[1]).toEqual(["metric of n1"]);
 });

@@ -1,12 +1,15 @@
 /** One event of the stream, read: what changed in which job. */
 import { reviveJob, reviveMetrics, reviveNode, revivePeerNews, reviveVersion } from "../api/revive";
-import type { EventData, Job, JobNode, Metrics, Note, PeerNews, PeersPoint, StreamEvent, Version } from "../api/types";
+import type { Alert, EventData, Failure, Job, JobNode, Metrics, Note, PeerNews, PeersPoint, StreamEvent, Version } from "../api/types";
 
 export type Delta =
   | { kind: "job"; job: string; value: Job }
   | { kind: "version"; job: string; version: Version }
   | { kind: "metrics"; job: string; number: number; metrics: Metrics }
   | { kind: "note"; job: string; note: Note }
+  | { kind: "failure"; job: string; failure: Failure }
+  | { kind: "alert"; job: string; alert: Alert }
+  | { kind: "logs"; job: string; last: number }
   | { kind: "nodes"; job: string; nodes: JobNode[] }
   | { kind: "peers"; job: string; roster: number; peers: PeerNews[]; now: PeersPoint | null }
   | { kind: "traffic"; job: string; up_bytes: number; down_bytes: number };
@@ -21,6 +24,9 @@ const READERS: Readers = {
   version: ({ job, ...raw }) => ({ kind: "version", job, version: reviveVersion(raw) }),
   metrics: ({ job, number, metrics }) => ({ kind: "metrics", job, number, metrics: reviveMetrics(metrics) }),
   note: ({ job, ...note }) => ({ kind: "note", job, note }),
+  failure: (failure) => ({ kind: "failure", job: failure.job, failure }),
+  alert: (alert) => ({ kind: "alert", job: alert.job, alert }),
+  logs: ({ job, last }) => ({ kind: "logs", job, last }),
   nodes: ({ job, nodes }, now) => ({ kind: "nodes", job, nodes: nodes.map((node) => reviveNode(node, now)) }),
   peers: ({ job, roster, peers, now: point }, now) => ({
     kind: "peers",

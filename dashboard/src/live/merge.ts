@@ -2,13 +2,18 @@
  * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and
  * returns the very same object when nothing changed, so that what did not change is not drawn again.
  */
-import type { Job, JobNode, JobPeers, Note, Peer, PeersPoint, Version } from "../api/types";
+import type { Alert, Failure, Job, JobNode, JobPeers, Note, Peer, PeersPoint, Version } from "../api/types";
 import type { Delta } from "./delta";
 
 /** The newest notes that a tab keeps in memory. */
 export const NOTES_MAX = 2000;
 /** The newest points of the peers' history; the coordinator keeps as many. */
 export const POINTS_MAX = 300;
+
+/** The newest alerts that a tab keeps in memory. */
+export const ALERTS_MAX = 300;
+/** The newest failures that a tab keeps in memory. */
+export const FAILURES_MAX = 500;
 
 export function mergeJobs(jobs: Job[], delta: Delta): Job[] {
   const index = jobs.findIndex((job) => job.name === delta.job);
@@ -85,6 +90,36 @@ export const mergeMoves =
   (job: string) =>
   (moves: Note[], delta: Delta): Note[] =>
     delta.kind === "note" && delta.note.kind === "mode" ? mergeNotes(job)(moves, delta) : moves;
+
+/** Newest first. */
+export function mergeAlerts(alerts: Alert[], delta: Delta): Alert[] {
+  if (delta.kind !== "alert") return alerts;
+  const { alert } = delta;
+  const index = alerts.findIndex((known) => known.id <= alert.id);
+  if (index === -1) return alerts.length < ALERTS_MAX ? [...alerts, alert] : alerts;
+  if (alerts[index]?.id === alert.id) return alerts.with(index, alert);
+  return alerts.toSpliced(index, 0, alert).slice(0, ALERTS_MAX);
+}
+
+/** Newest first. What is said of an order later replaces what was said before, in its place. */
+export const mergeFailures =
+  (job: string) =>
+  (failures: Failure[], delta: Delta): Failure[] => {
+    return delta.job === job && delta.kind === "failure" ? putFailure(failures, delta.failure) : failures;
+  };
+
+/** The same, of a node. */
+export const mergeNodeFailures =
+  (node: string) =>
+  (failures: Failure[], delta: Delta): Failure[] =>
+    delta.kind === "failure" && delta.failure.node === node ? putFailure(failures, delta.failure) : failures;
+
+function putFailure(failures: Failure[], failure: Failure): Failure[] {
+  const index = failures.findIndex((known) => known.id <= failure.id);
+  if (index === -1) return failures.length < FAILURES_MAX ? [...failures, failure] : failures;
+  if (failures[index]?.id === failure.id) return failures.with(index, failure);
+  return failures.toSpliced(index, 0, failure).slice(0, FAILURES_MAX);
+}
 
 export const mergeNodes =
   (job: string) =>

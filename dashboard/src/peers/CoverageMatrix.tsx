@@ -1,6 +1,7 @@
 import { useMemo, useState, type PointerEvent } from "react";
 import type { Peer } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
+import { toCsv } from "../charts/csv";
 import { count, percent, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { coverage, paths, share, type Coverage } from "./coverage";
@@ -53,6 +54,12 @@ export function CoverageMatrix({ peers }: { peers: Peer[] }) {
         </div>
       }
       table={() => <CoverageTable coverage={found} />}
+      csv={() =>
+        toCsv(
+          ["model of", ...found.names],
+          found.names.map((name, row) => [name, ...found.names.map((_, column) => share(found, row, column))]),
+        )
+      }
     />
   );
 }

@@ -2,6 +2,7 @@ import { useCallback, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import type { PeersPoint } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
+import { toCsv } from "../charts/csv";
 import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
 import { Plot } from "../charts/Plot";
 import { useTokens, type Tokens } from "../charts/tokens";
@@ -74,6 +75,7 @@ export function HistoryChart({ what, history }: Props) {
       }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
       table={() => <HistoryTable history={history} what={what} />}
+      csv={() => toCsv(["at", "peers", what], history.map((one) => [one.at, one.peers, one[what]]))}
     />
   );
 }

@@ -4,7 +4,6 @@ import { kindsQuery, peersQuery } from "../api/queries";
 import type { Job, JobNode, JobPeers, Peer } from "../api/types";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
-import { mayGossip } from "../job/moves";
 import { hasEnded } from "../jobs/order";
 import { useNow } from "../live/useNow";
 import { Problem } from "../ui/Problem";
@@ -26,12 +25,8 @@ interface Props {
   nodes: JobNode[];
 }
 
-/** A job's nodes as each other's peers; nothing where they may never be. */
-export function PeersPanel(props: Props) {
-  return mayGossip(props.job) ? <Panel {...props} /> : null;
-}
-
-function Panel({ job, nodes }: Props) {
+/** A job's nodes as each other's peers. */
+export function PeersPanel({ job, nodes }: Props) {
   const { data, error } = useQuery(peersQuery(job.name));
   const clock = useNow();
   const now = hasEnded(job) ? null : clock;

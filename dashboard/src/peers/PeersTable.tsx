@@ -6,7 +6,7 @@ import { ago, clock } from "../format/time";
 import { Icon } from "../ui/Icon";
 import type { GraphNode } from "./graph";
 import { LOOKS, type Standing } from "./standing";
-import { sight, traded, type Traded } from "./tally";
+import { allowance, sight, traded, type Traded } from "./tally";
 
 interface Props {
   nodes: GraphNode[];
@@ -57,6 +57,7 @@ function place(peer: Peer | undefined): string {
 
 function Mode({ standing, peer }: { standing: Standing; peer: Peer | undefined }) {
   const { word, icon, means } = LOOKS[standing];
+  const left = peer === undefined ? null : allowance(peer);
   return (
     <td role="cell" className="node-cell-state">
       <span className={`standing ${standing}`} title={means}>
@@ -68,6 +69,7 @@ function Mode({ standing, peer }: { standing: Standing; peer: Peer | undefined }
           since {clock(Date.parse(peer.state_since), Date.now())}, term {count(peer.term ?? 0)}
         </span>
       )}
+      {left !== null && <span className="sub">{left}</span>}
     </td>
   );
 }

@@ -2,11 +2,12 @@ import { useMemo } from "react";
 import type { Peer } from "../api/types";
 import { count } from "../format/number";
 import { visible } from "../format/text";
-import { refusals } from "./tally";
+import { quarantined, refusals } from "./tally";
 
-/** What peers have refused of each other, by code. */
+/** What peers have refused of each other, by code, and with whom some begin nothing any more because of it. */
 export function Refusals({ peers }: { peers: Peer[] }) {
   const found = useMemo(() => refusals(peers), [peers]);
+  const shunned = useMemo(() => quarantined(peers), [peers]);
   const most = found[0]?.count ?? 1;
   return (
     <section className="panel refusals" data-testid="refusals" aria-label="Refused by peers">
@@ -29,6 +30,14 @@ export function Refusals({ peers }: { peers: Peer[] }) {
           ))}
         </ul>
       )}
+      {shunned.map(([name, by]) => (
+        <p key={name} className="hint" data-testid="quarantine">
+          <b>
+            <bdi>{visible(name)}</bdi> is in quarantine
+          </b>{" "}
+          at <bdi>{by.map(visible).join(", ")}</bdi>: refused three times for one reason, so nothing is begun with it.
+        </p>
+      ))}
     </section>
   );
 }

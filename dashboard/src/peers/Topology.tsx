@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Job } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
+import { toCsv } from "../charts/csv";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { Icon } from "../ui/Icon";
@@ -46,6 +47,19 @@ export function Topology({ job, graph, now }: Props) {
         </>
       }
       table={() => <EdgeTable edges={graph.edges} />}
+      csv={() =>
+        toCsv(
+          ["from", "to", "bytes", "exchanges", "rtt_ms", "state"],
+          graph.edges.map((edge) => [
+            edge.from,
+            edge.to === SERVER ? "the coordinator" : edge.to,
+            edge.bytes,
+            edge.exchanges,
+            edge.rtt_ms,
+            edge.ghost ? "lost" : edge.state,
+          ]),
+        )
+      }
     />
   );
 }

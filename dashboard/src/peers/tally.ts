@@ -1,5 +1,7 @@
 /** Sums over a job's peers: what they have refused, what they have sent each other and the coordinator. */
 import type { Peer, TrafficRow } from "../api/types";
+import { bytes } from "../format/number";
+import { duration } from "../format/time";
 
 export interface Refusal {
   code: string;
@@ -21,6 +23,15 @@ export function refusals(peers: readonly Peer[]): Refusal[] {
     .sort((a, b) => b.count - a.count || a.code.localeCompare(b.code));
 }
 
+/** Whom peers begin nothing with any more, and which peers: by name. */
+export function quarantined(peers: readonly Peer[]): [name: string, by: string[]][] {
+  const found = new Map<string, string[]>();
+  for (const { name, quarantine } of peers) {
+    for (const one of quarantine) found.set(one, [...(found.get(one) ?? []), name]);
+  }
+  return [...found].sort(([a], [b]) => a.localeCompare(b));
+}
+
 const total = (by: [string, number][]): number => by.reduce((sum, [, count]) => sum + count, 0);
 
 export interface Traded {
@@ -39,6 +50,13 @@ export function traded({ contacts }: Peer): Traded {
     }),
     { exchanges: 0, sent: 0, received: 0 },
   );
+}
+
+/** How many bytes it may still send and receive among peers, or when it may exchange again; null: any number. */
+export function allowance({ budget }: Peer): string | null {
+  if (budget === null) return null;
+  if (budget.wait_s > 0) return `bytes used up, again in ${duration(budget.wait_s)}`;
+  return `${bytes(Math.max(0, budget.left))} left of ${bytes(budget.bytes_per_hour)} per hour`;
 }
 
 /** How many others it says are alive, and how many are not. */

@@ -6,6 +6,8 @@ import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
 import { SignInForm } from "./SignInForm";
 
+const VIEWERS = "viewers see everything; only operators act";
+
 /** Who is looking: the way in, or the way out. */
 export function SessionMenu() {
   const { data: role } = useQuery(sessionQuery);
@@ -22,12 +24,17 @@ export function SessionMenu() {
   );
 }
 
-/** A viewer may be somebody signed in or anybody (where reading is open); both may become an operator. */
+/** Whoever is no operator sees everything and has no buttons; a viewer is told why, and both may become an operator. */
 function SignIn({ isViewer, onLeave }: { isViewer: boolean; onLeave: () => void }) {
   const [open, setOpen] = useState(false);
   const close = () => setOpen(false);
   return (
     <>
+      {isViewer && (
+        <span className="role" data-testid="role" title={VIEWERS}>
+          Viewer<span className="visually-hidden">: {VIEWERS}</span>
+        </span>
+      )}
       <button type="button" className="quiet-button" data-testid="sign-in" onClick={() => setOpen(true)}>
         <Icon name="key" /> Sign in
       </button>

@@ -45,6 +45,8 @@ export const job = (rest: Partial<Job> = {}): Job => ({
   up_bytes: 1000,
   down_bytes: 2000,
   spec: {},
+  tags: [],
+  labels: {},
   ...rest,
 });
 
@@ -94,6 +96,8 @@ export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   coverage: null,
   contacts: new Map(),
   refused: new Map(),
+  quarantine: [],
+  budget: null,
   ...rest,
 });
 
@@ -105,6 +109,7 @@ export const contact = (rest: Partial<Contact> = {}): Contact => ({
   sent: 1000,
   received: 900,
   rtt_ms: 3,
+  carried: 0,
   ...rest,
 });
 

@@ -1,0 +1,249 @@
+"""What many small clients cost one coordinator: check-ins, small reports, and polls that only wait.
+
+    python benchmarks/load.py --clients 1000 --rounds 5 --idle 5000
+    python benchmarks/load.py --database-url postgresql://user@host/name
+
+Clients are connections of this process that say what the protocol asks for, and nothing else; the coordinator runs in a
+process of its own, and its processor time is the kernel's count of that process: neither the clients nor the database
+are in it. Phases: every client takes its order (`order`), asks again while nothing is new (`check-in`), and reports
+(`report`, the update inline); in the end so many polls are held open at once (`idle`). Aims: at most 150 µs of the
+coordinator's processor time per check-in, 250 µs per small report. All requests of a phase are made at once and wait in
+a queue before one process: `p50_ms` and `p99_ms` are mostly that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from harness import Served, arguments, coordinator, show, write_model
+
+from shoal import wire
+from shoal.core.message import Order, Ref, Report
+from shoal.core.tree import Tree
+
+JOB = "load"
+FILES_SPARE = 200
+TOKEN_USES_MAX = 1000
+IDLE_WATCHED_S = 10.0
+AT_ONCE = 100  # connections that are opened, and nodes that enrol, at the same time
+
+
+@dataclass
+class Client:
+    """One node: a connection that is kept, its credential, and the order that it holds."""
+
+    host: str
+    port: int
+    name: str
+    headers: str = ""
+    held: Order | None = None
+    latencies: list[float] = field(default_factory=list)
+
+    async def open(self) -> None:
+        """Connect."""
+        self._reader, self._writer = await asyncio.open_connection(self.host, self.port)
+
+    async def close(self) -> None:
+        """Hang up, whatever is on its way."""
+        self._writer.close()
+        await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
+
+    async def ask(self, method: str, path: str, content: bytes = b"", kind: str = "application/json") -> bytes:
+        """One request; the body of its answer, or nothing for 204. Raises for any other status than 2xx."""
+        head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Length: {len(content)}\r\n"
+        head += f"Content-Type: {kind}\r\n{self.headers}\r\n" if content else f"{self.headers}\r\n"
+        began = time.perf_counter()
+        self._writer.write(head.encode() + content)
+        answer = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lines = answer.split("\r\n")
+        named = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+        body = await self._reader.readexactly(int(named.get("content-length", 0)))
+        self.latencies.append(time.perf_counter() - began)
+        status = int(lines[0].split()[1])
+        if not 200 <= status < 300:
+            raise RuntimeError(f"{self.name}: {method} {path}: {status} {body[:500]!r}")
+        return body
+
+    async def enter(self, token: str) -> None:
+        """Enrol, and say hello."""
+        wanted = {"token": token, "name": self.name, "info": {}, "protocols": list(wire.PROTOCOLS)}
+        self.headers = f"Idempotency-Key: {self.name}-{'k' * 24}\r\n"
+        found = json.loads(await self.ask("POST", "/enrol", json.dumps(wanted).encode()))
+        self.headers = f"Authorization: Bearer {found['credential']}\r\n"
+        hello = {"info": {}, "protocols": list(wire.PROTOCOLS)}
+        await self.ask("POST", "/hello", json.dumps(hello).encode())
+
+    async def poll(self, wait_s: float) -> bool:
+        """Ask what stands; whether there was a new order."""
+        held = f"&held={JOB}:{self.held.id[0]}.{self.held.id[1]}" if self.held is not None else ""
+        found = await self.ask("GET", f"/work?wait_s={wait_s:g}&job={JOB}{held}")
+        if not found:
+            return False
+        message = wire.decode(found).message
+        if isinstance(message, Order):
+            self.held = message
+        return True
+
+    async def take_order(self) -> None:
+        """Poll until there is a new order."""
+        while not await self.poll(20.0):
+            pass
+
+    async def report(self, update: bytes, ref: Ref) -> None:
+        """Answer the order, the update inline."""
+        assert self.held is not None
+        said = Report(self.name, self.held.id, self.held.version, 1.0, ref)
+        content = wire.encode(wire.Frame(JOB, said, update))
+        await self.ask("POST", f"/jobs/{JOB}/reports", content, wire.MEDIA_TYPE)
+
+
+def main() -> int:
+    """Measure, and print."""
+    parser = arguments(__doc__)
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--checkins", type=int, default=5, help="of each client in each round, with nothing new to hear"
+    )
+    parser.add_argument("--parameters", type=int, default=1000, help="float32, so four bytes each")
+    parser.add_argument("--idle", type=int, default=5000, help="polls that are held open at once; 0: none")
+    parser.add_argument("--database-url", default="", help="of the coordinator; empty: SQLite in its folder")
+    options = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(options.clients, options.idle) + FILES_SPARE
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        parser.error(f"{wanted} connections need as many open files, and the limit is {hard}: raise it with ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))  # the coordinator inherits it
+    given = {"database_url": options.database_url} if options.database_url else {}
+    with coordinator(lease_s=3600, **given) as served:
+        rows, idle = asyncio.run(measured(served, options))
+    kind = urlsplit(options.database_url).scheme or "sqlite"
+    show(f"{options.clients} clients at once, {kind}, {4 * options.parameters / 1000:g} KB", rows, options.json)
+    if idle:
+        show("polls that wait", [idle], options.json)
+    return 0
+
+
+async def measured(served: Served, options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All phases."""
+    with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
+        start = Path(folder) / "model.safetensors"
+        write_model(start, 4 * options.parameters)
+        schedule = {"name": "rounds", "min_nodes": options.clients, "deadline_s": 3600.0}
+        served.begin({"name": JOB, "rounds": options.rounds + 1, "schedule": schedule}, start)
+    clients = await entered(served, "c", options.clients)
+    phases = await rounds(served, clients, options)
+    await asyncio.gather(*(client.close() for client in clients))
+    return [phase.row() for phase in phases], await idle(served, options.idle) if options.idle else {}
+
+
+async def entered(served: Served, letter: str, number: int) -> list[Client]:
+    """So many clients, enrolled."""
+    address = urlsplit(served.url)
+    uses = [min(TOKEN_USES_MAX, number - first) for first in range(0, number, TOKEN_USES_MAX)]
+    tokens = [served.tokens(count) for count in uses]
+    clients = [Client(str(address.hostname), address.port or 80, f"{letter}{at}") for at in range(number)]
+
+    async def enter(at: int) -> None:
+        await clients[at].open()
+        await clients[at].enter(tokens[at // TOKEN_USES_MAX])
+
+    await limited([lambda at=at: enter(at) for at in range(number)])
+    return clients
+
+
+async def limited(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Make these calls, so many at a time."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[None]]) -> None:
+        async with places:
+            await call()
+
+    await asyncio.gather(*(one(call) for call in calls))
+
+
+@dataclass
+class Phase:
+    """One kind of request, all clients at once."""
+
+    name: str
+    requests: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+    async def run(self, served: Served, clients: Sequence[Client], calls: Sequence[Awaitable[Any]]) -> None:
+        """Let these run side by side, and count."""
+        for client in clients:
+            client.latencies.clear()
+        cpu, began = served.cpu_s(), time.perf_counter()
+        await asyncio.gather(*calls)
+        self.wall_s += time.perf_counter() - began
+        self.cpu_s += served.cpu_s() - cpu
+        found = [one for client in clients for one in client.latencies]
+        self.requests += len(found)
+        self.latencies += found
+
+    def row(self) -> dict[str, Any]:
+        """A line of the table."""
+        p50, p99 = np.percentile(self.latencies, [50, 99])
+        return {
+            "request": self.name,
+            "count": self.requests,
+            "cpu_us": 1e6 * self.cpu_s / self.requests,
+            "per_s": self.requests / self.wall_s,
+            "p50_ms": 1000 * float(p50),
+            "p99_ms": 1000 * float(p99),
+        }
+
+
+async def rounds(served: Served, clients: list[Client], options: Any) -> list[Phase]:
+    """The rounds; the first is not counted."""
+    tree = Tree.of({"layer0000": np.full(options.parameters, 1e-3, np.float32)})
+    update = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": tree}))
+    ref = Ref(hashlib.sha256(update).hexdigest(), len(update))
+    phases = [Phase("order"), Phase("check-in"), Phase("report")]
+    for turn in range(options.rounds + 1):
+        if turn == 1:
+            phases = [Phase(phase.name) for phase in phases]
+        order, checkin, report = phases
+        await order.run(served, clients, [client.take_order() for client in clients])
+        for _ in range(options.checkins):
+            await checkin.run(served, clients, [client.poll(0.0) for client in clients])
+        await report.run(served, clients, [client.report(update, ref) for client in clients])
+    return phases
+
+
+async def idle(served: Served, polls: int) -> dict[str, Any]:
+    """What polls cost that are held open, and nothing happens."""
+    clients = await entered(served, "i", polls)
+    for client in clients:
+        await client.close()
+    await asyncio.sleep(1.0)
+    before = served.memory_bytes()
+    await limited([client.open for client in clients])
+    waiting = [asyncio.create_task(client.poll(25.0)) for client in clients]
+    await asyncio.sleep(2.0)
+    cpu, began, held = served.cpu_s(), time.perf_counter(), served.memory_bytes()
+    await asyncio.sleep(IDLE_WATCHED_S)
+    spent = (served.cpu_s() - cpu) / (time.perf_counter() - began)
+    await asyncio.gather(*waiting)
+    await asyncio.gather(*(client.close() for client in clients))
+    return {"polls": polls, "kb_each": (held - before) / polls / 1000, "cpu_share": spent, "rss_mb": held / 1e6}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

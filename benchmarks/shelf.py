@@ -1,0 +1,163 @@
+"""One table of all methods that a coordinator orders: what they reach, what they send, and what a straggler costs.
+
+    python benchmarks/shelf.py                      all of them, some minutes
+    python benchmarks/shelf.py --only fedavg scaffold
+
+The embedded digits (1,438 to train on, 359 to test) on ten nodes with two label shards each, a small MLP, one seed, on
+a simulated clock where an order takes a second; with a straggler, one of the ten takes ten seconds. Rows are not tuned
+against each other: each has the settings that its paper or our study names for data of this size. "s to 85 %" is the
+virtual time of the first version at 85 % on the test digits, of a job that runs as many versions as the row says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import shoal
+from shoal.learn import TorchLearner, digits
+from shoal.spec import parse_job
+
+NODES, SEED, TARGET = 10, 1, 0.85
+FIVE: dict[str, Any] = {"epochs": 5, "batch_size": 10, "lr": 0.1}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method and its settings."""
+
+    name: str
+    versions: int
+    algorithm: dict[str, Any] = field(default_factory=dict)
+    schedule: dict[str, Any] = field(default_factory=lambda: {"name": "rounds", "min_nodes": NODES})
+    filters: tuple[dict[str, Any], ...] = ()
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """What stands in the table."""
+        return self.label or self.name
+
+
+def buffered(size: int) -> dict[str, Any]:
+    """A version of every so many reports."""
+    return {"name": "buffer", "size": size, "min_nodes": NODES}
+
+
+ROUNDS = [
+    Row("fedsgd", 100, {"lr": 0.5}),
+    Row("fedavg", 30, FIVE),
+    Row("fedprox", 30, {**FIVE, "mu": 0.1}),
+    Row("fedprox", 30, {**FIVE, "mu": 0.1, "partial": 0.9}, label="fedprox, 90 % in part"),
+    Row("fedavgm", 30, {**FIVE, "server_lr": 0.5, "beta": 0.7}),
+    Row("fedadagrad", 30, {**FIVE, "server_lr": 0.1}),
+    Row("fedadam", 30, {**FIVE, "server_lr": 0.03}),
+    Row("fedyogi", 30, {**FIVE, "server_lr": 0.03}),
+    Row("scaffold", 30, FIVE),
+    Row("admm", 30, {**FIVE, "rho": 0.1, "relax": 1.0}),
+    Row("lbfgs", 60, {"decay": 1e-3}),
+    Row("largebatch", 300, {"batch_size": 10, "lr": 0.02, "warm_up": 20}),
+    Row("codistillation", 30, FIVE),
+]
+BUFFERED = [
+    Row("asgd", 1500, {"batch_size": 10, "lr": 0.1}, buffered(1)),
+    Row("asgd", 300, {"batch_size": 10, "lr": 0.1}, buffered(5), label="asgd, 2-softsync"),
+    Row("downpour", 1500, {"batch_size": 10, "lr": 0.05}, buffered(1)),
+    Row("fedasync", 300, FIVE, buffered(1)),
+    Row("fedbuff", 60, FIVE, buffered(5)),
+]
+DRIFTING = [
+    Row("dynamic", 0, {"lr": 0.1, "checks": 60}, {"name": "drift", "min_nodes": NODES}),
+    Row("periodic", 0, {"lr": 0.1, "checks": 60}, {"name": "periodic", "min_nodes": NODES}),
+    Row("fda", 0, {"lr": 0.1, "checks": 60}, {"name": "variance", "min_nodes": NODES}),
+]
+FILTERED = [
+    Row("fedavg", 30, FIVE, filters=({"name": "half"},), label="fedavg, bf16"),
+    Row("fedavg", 30, FIVE, filters=({"name": "quantize"},), label="fedavg, 8 bits"),
+    Row("fedavg", 30, FIVE, filters=({"name": "delta"}, {"name": "quantize"}), label="fedavg, 8 bits both ways"),
+    Row("fedavg", 30, FIVE, filters=({"name": "top_k", "share": 0.05},), label="fedavg, top 5 %"),
+]
+SHELF = [*ROUNDS, *BUFFERED, *DRIFTING, *FILTERED]
+
+
+def learners() -> dict[str, TorchLearner]:
+    """The same for every row."""
+    return {f"node-{part}": digits.learner(part, NODES, split="shards:2", seed=SEED) for part in range(NODES)}
+
+
+def run(row: Row, slow: dict[str, float]) -> shoal.Result:
+    """One method's job."""
+    algorithm = {"name": row.name, **row.algorithm}
+    given: dict[str, Any] = {"name": "shelf", "seed": SEED, "algorithm": algorithm, "schedule": row.schedule}
+    job = parse_job({**given, "rounds": row.versions, "filters": list(row.filters)})
+    return shoal.simulate(job, learners(), held_out=digits.held_out(), slow=slow)
+
+
+def reached(result: shoal.Result) -> float | None:
+    """Virtual seconds to the target; None where it was not reached."""
+    times = [one.closed for one in result.versions if one.metrics.get("held_out/accuracy", 0.0) >= TARGET]
+    return times[0] if times else None
+
+
+def measured(row: Row) -> dict[str, Any]:
+    """A line of the table, as numbers."""
+    plain, slowed = run(row, {}), run(row, {"node-0": 10.0})
+    return {
+        "method": row.title,
+        "accuracy": plain.versions[-1].metrics["held_out/accuracy"],
+        "accuracy, straggler": slowed.versions[-1].metrics["held_out/accuracy"],
+        "up_bytes": sum(plain.up_bytes.values()),
+        "down_bytes": sum(plain.down_bytes.values()),
+        "versions": plain.versions[-1].number,
+        "seconds": plain.versions[-1].closed,
+        "seconds, straggler": slowed.versions[-1].closed,
+        "to target": reached(plain),
+        "to target, straggler": reached(slowed),
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """A line of the table, as text."""
+    up, down = (row[f"{way}_bytes"] / 1e6 for way in ("up", "down"))
+    there = [f"{row[name]:.0f}" if row[name] is not None else "never" for name in ("to target", "to target, straggler")]
+    return (
+        f"| {row['method']} | {row['accuracy']:.3f} | {row['accuracy, straggler']:.3f} | {up:.2f} | {down:.2f} "
+        f"| {row['versions']} | {row['seconds']:.0f} | {row['seconds, straggler']:.0f} | {there[0]} | {there[1]} |"
+    )
+
+
+HEAD = (
+    "| method | accuracy | with a straggler | MB up | MB down | versions | s | s with a straggler | s to 85 % "
+    "| with a straggler |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="METHOD", help="these rows alone, by method")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    rows = [row for row in SHELF if not given.only or row.name in given.only]
+    if not rows:
+        print(f"no such method; known: {', '.join(sorted({row.name for row in SHELF}))}", file=sys.stderr)
+        return 2
+    print(HEAD, flush=True)
+    found = []
+    for row in rows:
+        found.append(measured(row))
+        print(line(found[-1]), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""What an operator should be told of, as pure rules: the state of things in, alerts raised and cleared out.
+
+A condition holds or it does not (`conditions`). An alert is raised once a condition has held for as long as its kind
+says, and cleared when it has not held for `CLEAR_S`; in between it is the same alert, so that nothing flaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["node-lost", "quorum-missed", "diverged", "no-progress", "disk-low"]
+
+HOLD_S: dict[Kind, float] = {
+    "node-lost": 0.0,
+    "quorum-missed": 0.0,
+    "diverged": 0.0,
+    "no-progress": 0.0,
+    "disk-low": 5.0,
+}
+"""How long a condition must hold before anybody is told: those that are 0 have waited already."""
+
+CLEAR_S = 30.0
+DISK_AGAIN = 1.25
+"""Free space is no longer low only when there is so many times as much as the limit."""
+
+USUAL_FACTOR = 10.0
+"""No progress: no version for so many times as long as they usually take, and for `stalled_s` at least."""
+
+Key = tuple[Kind, str, str]
+"""(kind, job, node); empty where it is about none."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that holds now."""
+
+    kind: Kind
+    text: str
+    job: str = ""
+    node: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.job, self.node
+
+
+@dataclass(frozen=True)
+class JobNow:
+    """A job that should be going on: it runs, and nobody has paused it."""
+
+    name: str
+    waited_s: float
+    """Since its last version closed, or since it began to run."""
+    usual_s: float | None
+    """What its last versions took; None: there were none."""
+    lost: tuple[str, ...] = ()
+    """Members that have fallen silent, and have not left."""
+    got: int = 0
+    quorum: int = 0
+    """Reports that its round has, and needs. 0: it is not below its quorum."""
+    diverged: str = ""
+    """What is not finite; empty: nothing."""
+
+
+@dataclass(frozen=True)
+class Now:
+    """What rules look at."""
+
+    jobs: tuple[JobNow, ...] = ()
+    free_bytes: int | None = None
+    """None: the disk cannot be asked."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When it is too much."""
+
+    stalled_s: float
+    disk_bytes: int
+
+
+def conditions(now: Now, limits: Limits, open_keys: frozenset[Key] = frozenset()) -> list[Condition]:
+    """All that hold. `open_keys`: what is alerted of already, for which less is enough to go on."""
+    found = [condition for job in now.jobs for condition in _of_job(job, limits)]
+    low = limits.disk_bytes * (DISK_AGAIN if ("disk-low", "", "") in open_keys else 1.0)
+    if now.free_bytes is not None and now.free_bytes < low:
+        left = f"{now.free_bytes / 2**20:,.0f} MiB"
+        found.append(Condition("disk-low", f"{left} are left on the coordinator's disk"))
+    return found
+
+
+def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
+    for node in job.lost:
+        yield Condition("node-lost", f"{node} has fallen silent", job.name, node)
+    if job.quorum:
+        text = f"{job.got} of the {job.quorum} reports that a round needs, and its deadline has passed"
+        yield Condition("quorum-missed", text, job.name)
+    if job.diverged:
+        yield Condition("diverged", job.diverged, job.name)
+    if job.waited_s > max(limits.stalled_s, USUAL_FACTOR * (job.usual_s or 0.0)):
+        yield Condition("no-progress", f"no new version for {job.waited_s / 60:,.0f} minutes", job.name)
+
+
+@dataclass
+class Alarms:
+    """Turns conditions into alerts, each raised and cleared once. `open`: those that an earlier process has raised."""
+
+    open: set[Key] = field(default_factory=set)
+    _since: dict[Key, float] = field(default_factory=dict)
+    _gone: dict[Key, float] = field(default_factory=dict)
+
+    def look(self, holding: Sequence[Condition], now: float) -> tuple[list[Condition], list[Key]]:
+        """(alerts to raise, alerts to clear), at that time in seconds."""
+        keys = {condition.key for condition in holding}
+        self._since = {key: self._since.get(key, now) for key in keys}
+        self._gone = {key: self._gone.get(key, now) for key in self.open - keys}
+        raised = [
+            condition
+            for condition in holding
+            if condition.key not in self.open and now - self._since[condition.key] >= HOLD_S[condition.kind]
+        ]
+        cleared = [key for key, since in self._gone.items() if now - since >= CLEAR_S]
+        self.open |= {condition.key for condition in raised}
+        self.open -= set(cleared)
+        return raised, cleared

@@ -1,0 +1,293 @@
+"""Where a database is, and what the two kinds differ in: how it is reached, who alone writes, what a lost answer means.
+
+A file of SQLite belongs to the process that holds its lock. A PostgreSQL database belongs to whoever holds the row
+`coordinator` of the table `leases`: its epoch grows with each owner, and every transaction begins by renewing the lease
+in that epoch. So an owner that was paused for too long cannot write any more, and no clock counts but the database's.
+The row also counts the owner's commits: that tells, after a connection broke in the midst of one, whether it happened.
+
+No session is relied on (no advisory locks, no prepared statements, no settings): a pool that hands a connection on
+after each transaction does no harm.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import secrets
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    bindparam,
+    create_engine,
+    event,
+    extract,
+    func,
+    inspect,
+    make_url,
+    select,
+    update,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import StaticPool
+
+from coordinator.dialects import insert, plain_text, to_json
+from coordinator.tables import leases
+from shoal.core.errors import StorageFailed
+from shoal.runtime.store import write_file
+
+log = structlog.get_logger()
+
+LEASE_S = 15.0
+"""So long after its last sign of life an owner may still be there."""
+
+RENEW_S = 5.0
+"""An owner that has nothing to write renews its lease so often."""
+
+OWNER = "coordinator"
+
+_NAMES_A_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
+_CLOCK = extract("epoch", func.clock_timestamp())
+_MINE = (leases.c.name == OWNER) & (leases.c.epoch == bindparam("of_epoch"))
+# With it the server ends a transaction whose coordinator has stopped in the midst of it, and so lets the lease go.
+_IDLE_MS = func.set_config("idle_in_transaction_session_timeout", str(int(LEASE_S * 1000)), True)
+_DURABLE = func.set_config("synchronous_commit", "on", True)
+_RENEW = (
+    update(leases)
+    .where(_MINE)
+    .values(until=_CLOCK + LEASE_S, commits=bindparam("of_commits"))
+    .returning(_IDLE_MS, _DURABLE)
+)
+# It waits for the transaction in doubt, if the server has not ended that yet.
+_COMMITS = select(leases.c.commits).where(_MINE).with_for_update()
+
+
+class Fenced(StorageFailed):
+    """Another coordinator owns the database now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another coordinator has taken the database over",
+            code="storage.fenced",
+            hint="this one was silent for too long, and ends; the other goes on",
+        )
+
+
+class Place(Protocol):
+    """A database as `Database` uses it."""
+
+    engine: Engine
+    """Of the one connection that writes."""
+    reader: AsyncEngine
+    renews_s: float | None
+    """How often the writer has to commit, if only nothing."""
+
+    def seize(self, connection: Connection) -> None:
+        """Become the one that writes. Raises `StorageFailed` (`storage.locked`) while another is."""
+
+    def enter(self, connection: Connection, commits: int) -> None:
+        """Begin a transaction, this process's `commits`th. Raises `Fenced` when another writes now."""
+
+    def stands(self, connection: Connection) -> bool:
+        """Whether the transaction still does: an error may have ended it."""
+
+    def happened(self, connection: Connection, commits: int) -> bool:
+        """Whether the `commits`th transaction was committed; asked in one of its own. Raises as `enter`."""
+
+    def let_go(self) -> None:
+        """Another may have it."""
+
+
+def place(url: str, folder: Path | None) -> Place:
+    """The place that a URL names. `folder`: that of the coordinator's data. Raises `StorageFailed` (`storage.url`)."""
+    if _NAMES_A_FILE.fullmatch(url):
+        return SqliteFile(url)
+    try:
+        found = make_url(url)
+    except ArgumentError:
+        found = None
+    if found is None or found.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
+        kind = found.drivername if found is not None else "that"
+        raise StorageFailed(
+            f"the database's address names no file of SQLite and no PostgreSQL database ({kind[:20]})",
+            code="storage.url",
+            hint="write sqlite:////absolute/path/to/shoal.db or postgresql://user@host/name, or leave it empty",
+        )
+    return Postgres(found.set(drivername="postgresql+psycopg"), folder)
+
+
+def lock(path: Path, what: str) -> Any:
+    """Hold a file for as long as this process lives. Raises `StorageFailed` when another holds it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("w")
+    except OSError as error:
+        raise StorageFailed(f"{path.parent}: {error.strerror}", hint="choose another folder with --data") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise StorageFailed(
+            f"another coordinator uses {what}",
+            code="storage.locked",
+            hint="stop it, or choose another folder with --data",
+        ) from None
+    return handle
+
+
+class SqliteFile:
+    """One file, one process."""
+
+    renews_s: float | None = None
+
+    def __init__(self, url: str) -> None:
+        path = url.removeprefix("sqlite:///")
+        self._lock = lock(Path(f"{path}.lock"), path)
+        self.engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+        event.listen(self.engine, "connect", _configure_sqlite)
+        event.listen(self.engine, "begin", _begin_immediate)
+        # Readers cannot write, and so cannot checkpoint.
+        self.reader = create_async_engine(
+            f"sqlite+aiosqlite:///file:{path}?mode=ro&uri=true", pool_size=4, max_overflow=4
+        )
+
+    def seize(self, connection: Connection) -> None:
+        """The lock has done it."""
+
+    def enter(self, connection: Connection, commits: int) -> None:
+        """Nobody else can."""
+
+    def stands(self, connection: Connection) -> bool:
+        sqlite: Any = connection.connection.dbapi_connection
+        return bool(sqlite.in_transaction)
+
+    def happened(self, connection: Connection, commits: int) -> bool:
+        return False  # a commit that fails is rolled back: there is no connection that could break
+
+    def let_go(self) -> None:
+        self.engine.dispose()
+        self._lock.close()
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # we say BEGIN ourselves
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON", "mmap_size=0"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+class Postgres:
+    """A PostgreSQL database. A coordinator that was killed takes up its own lease at once: its folder has its name."""
+
+    renews_s: float | None = RENEW_S
+
+    def __init__(self, url: URL, folder: Path | None) -> None:
+        self._lock = lock(folder / "shoal.lock", str(folder)) if folder is not None else None
+        self._holder = _name_of(folder) if folder is not None else secrets.token_hex(8)
+        self._epoch = 0
+        try:
+            self.engine, self.reader = _engines(url)
+        except ModuleNotFoundError as error:
+            self.unlock()
+            raise StorageFailed(
+                f"PostgreSQL needs the package {error.name}",
+                code="storage.driver",
+                hint="pip install 'shoal[postgres]'",
+            ) from None
+
+    def seize(self, connection: Connection) -> None:
+        if self._epoch or not inspect(connection).has_table(leases.name):
+            return  # seized already; or a new database: asked again after the tables are made
+        free = {"name": OWNER, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
+        connection.execute(insert(leases).on_conflict_do_nothing(), free)
+        mine = (leases.c.holder == self._holder) | (leases.c.until < _CLOCK)
+        take = update(leases).where(leases.c.name == OWNER, mine)
+        take = take.values(epoch=leases.c.epoch + 1, holder=self._holder, until=_CLOCK + LEASE_S, commits=0)
+        epoch = connection.execute(take.returning(leases.c.epoch)).scalar()
+        if epoch is None:
+            left = connection.execute(select(leases.c.until - _CLOCK).where(leases.c.name == OWNER)).scalar_one()
+            raise StorageFailed(
+                f"another coordinator uses this database; if it is dead, its lease ends in {max(0.0, left):.0f} s",
+                code="storage.locked",
+                hint="stop it, or give each coordinator a database of its own",
+            )
+        self._epoch = epoch
+
+    def enter(self, connection: Connection, commits: int) -> None:
+        here = {"of_epoch": self._epoch, "of_commits": commits}
+        if connection.execute(_RENEW, here).first() is None:
+            raise Fenced
+
+    def stands(self, connection: Connection) -> bool:
+        if connection.invalidated:
+            return False
+        session: Any = connection.connection.dbapi_connection
+        return bool(session.info.transaction_status.name == "INTRANS")
+
+    def happened(self, connection: Connection, commits: int) -> bool:
+        found = connection.execute(_COMMITS, {"of_epoch": self._epoch}).scalar()
+        if found is None:
+            raise Fenced
+        return bool(found == commits)
+
+    def let_go(self) -> None:
+        if self._epoch:
+            try:
+                with self.engine.begin() as connection:
+                    connection.execute(update(leases).where(_MINE).values(until=0.0), {"of_epoch": self._epoch})
+            except DBAPIError as error:
+                log.info("the lease on the database ends by itself", error=str(error.orig))
+        self.engine.dispose()
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Let the folder go."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _engines(url: URL) -> tuple[Engine, AsyncEngine]:
+    """One connection to write with, a few to read with."""
+    reached = {"connect_timeout": 10, "prepare_threshold": None, "keepalives_idle": 30, "keepalives_interval": 10}
+    more: dict[str, Any] = {"connect_args": reached, "json_serializer": to_json}
+    writer = create_engine(url, pool_size=1, max_overflow=0, **more)
+    read_only = {"postgresql_readonly": True}
+    reader = create_async_engine(
+        url, pool_size=4, max_overflow=4, pool_pre_ping=True, execution_options=read_only, **more
+    )
+    for engine in (writer, reader.sync_engine):
+        event.listen(engine, "connect", _keep_plain_texts)
+    return writer, reader
+
+
+def _keep_plain_texts(connection: Any, _record: object) -> None:
+    """Nodes may say anything in a text; what PostgreSQL cannot keep of it is replaced, instead of losing the rest."""
+    from psycopg.types.string import StrDumperUnknown
+
+    class Plain(StrDumperUnknown):
+        def dump(self, obj: str) -> Any:
+            return super().dump(plain_text(obj))
+
+    connection.adapters.register_dumper(str, Plain)
+
+
+def _name_of(folder: Path) -> str:
+    """Who this folder's coordinators are, as the table of leases has it: made at the first start."""
+    path = folder / "coordinator.name"
+    try:
+        known = path.read_text(encoding="ascii").strip() if path.exists() else ""
+        if known:
+            return known
+        made = secrets.token_hex(8)
+        write_file(path, f"{made}\n".encode(), "name")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageFailed(f"{path}: {error}", hint="choose another folder with --data") from None
+    return made

@@ -1,0 +1,80 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useId, useState, type FormEvent } from "react";
+import { setTags } from "../api/commands";
+import { keys } from "../api/queries";
+import type { Job } from "../api/types";
+import { visible } from "../format/text";
+import { Link, taggedPath } from "../router";
+import { Dialog } from "../ui/Dialog";
+import { Icon } from "../ui/Icon";
+import { Problem } from "../ui/Problem";
+
+/** A job's tags; each leads to the jobs that have it. */
+export function Tags({ tags }: { tags: string[] }) {
+  if (tags.length === 0) return null;
+  return (
+    <ul className="tags" aria-label="Tags">
+      {tags.map((tag) => (
+        <li key={tag}>
+          <Link href={taggedPath(tag)} className="tag">
+            <bdi>{visible(tag)}</bdi>
+          </Link>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export function EditTags({ job }: { job: Job }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" className="button" data-testid="edit-tags" onClick={() => setOpen(true)}>
+        <Icon name="tag" /> Tags
+      </button>
+      {open && <TagsDialog job={job} onClose={() => setOpen(false)} />}
+    </>
+  );
+}
+
+function TagsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const client = useQueryClient();
+  const [text, setText] = useState(job.tags.join(", "));
+  const field = useId();
+  const act = useMutation({
+    mutationFn: () => setTags(job.name, tagsOf(text)),
+    onSuccess: (after) => {
+      client.setQueryData(keys.job(job.name), after);
+      onClose();
+    },
+  });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    act.mutate();
+  };
+  return (
+    <Dialog title={`Tags of ${visible(job.title || job.name)}`} onClose={onClose}>
+      <form className="form" onSubmit={submit}>
+        <label htmlFor={field}>
+          Tags <span className="faint">(with commas between them; everybody sees them)</span>
+        </label>
+        <input id={field} type="text" autoComplete="off" value={text} onChange={(event) => setText(event.target.value)} />
+        {act.error && <Problem error={act.error} />}
+        <div className="dialog-actions">
+          <button type="button" className="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" className="button primary" disabled={act.isPending} data-testid="confirm">
+            Save
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+const tagsOf = (text: string): string[] =>
+  text
+    .split(",")
+    .map((tag) => tag.trim())
+    .filter((tag) => tag !== "");

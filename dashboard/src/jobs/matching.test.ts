@@ -1,0 +1,25 @@
+import { expect, it } from "vitest";
+import { job } from "../test/make";
+import { matching } from "./matching";
+
+const JOBS = [
+  job({ name: "digits-2", algorithm: "fedavg", tags: ["base line", "x"] }),
+  job({ name: "digits", algorithm: "fedprox", tags: ["x"] }),
+  job({ name: "tumours", title: "Two Clinics", algorithm: "fedavg" }),
+];
+
+const names = (words: string, tag = "") => matching(JOBS, words, tag).map(({ name }) => name);
+
+it("finds by every word, wherever it stands", () => {
+  expect(names("")).toHaveLength(3);
+  expect(names("fedavg DIG")).toEqual(["digits-2"]);
+  expect(names("clinics")).toEqual(["tumours"]);
+  expect(names("line digits")).toEqual(["digits-2"]);
+  expect(names("nothing")).toEqual([]);
+});
+
+it("finds by a whole tag", () => {
+  expect(names("", "x")).toEqual(["digits-2", "digits"]);
+  expect(names("prox", "x")).toEqual(["digits"]);
+  expect(names("", "base")).toEqual([]);
+});

@@ -1,0 +1,42 @@
+import { expect, test } from "vitest";
+import type { FleetNode } from "../api/types";
+import { arrived } from "./arrivals";
+import { dockerLines, isLoopback, NAME, pipLines } from "./lines";
+
+const ask = { address: "https://hub.example:8080", token: "sht_a-b_c", name: "clinic-a", learner: "mine.py:learner" };
+
+test("the lines are those of shoal join", () => {
+  expect(pipLines(ask)).toBe(
+    "pip install shoal\nshoal join https://hub.example:8080 --token sht_a-b_c --learner mine.py:learner --name clinic-a",
+  );
+  expect(pipLines({ ...ask, name: "" })).not.toContain("--name");
+  const docker = dockerLines(ask);
+  expect(docker).toContain("-v shoal-clinic-a:/data");
+  expect(docker).toContain("-e SHOAL_EDGE__LEARNER=/model/mine.py:learner \\\n  -e SHOAL_EDGE__NAME=clinic-a \\\n  shoal-edge_client");
+  expect(dockerLines({ ...ask, name: "", learner: "shoal.learn.digits:learner" })).toContain(
+    "-e SHOAL_EDGE__LEARNER=shoal.learn.digits:learner \\\n  shoal-edge_client",
+  );
+});
+
+test("whatever is written into a field stays one word", () => {
+  expect(pipLines({ ...ask, learner: "my file.py:x; rm -rf /" })).toContain("--learner 'my file.py:x; rm -rf /'");
+  expect(pipLines({ ...ask, learner: "it's.py:x" })).toContain(`--learner 'it'\\''s.py:x'`);
+});
+
+test("names are those that the coordinator takes", () => {
+  expect(["clinic-a", "0", "a.b_c"].every((name) => NAME.test(name))).toBe(true);
+  expect(["", "A", "-a", "a b", "a;b", "ä"].some((name) => NAME.test(name))).toBe(false);
+});
+
+test("an address of this machine alone is told", () => {
+  expect(["localhost", "127.0.0.1", "[::1]"].map(isLoopback)).toEqual([true, true, true]);
+  expect(["hub.example", "10.0.0.7"].map(isLoopback)).toEqual([false, false]);
+});
+
+test("who has come since is found by name and time", () => {
+  const node = (name: string, joined_at: string): FleetNode => ({ name, joined_at }) as FleetNode;
+  const before = [node("old", "2026-01-01T00:00:00Z"), node("again", "2026-01-01T00:00:00Z")];
+  const after = [...before.slice(0, 1), node("again", "2026-01-02T00:00:00Z"), node("new", "2026-01-02T00:00:01Z")];
+  expect(arrived(before, after).map(({ name }) => name)).toEqual(["again", "new"]);
+  expect(arrived(before, before)).toEqual([]);
+});

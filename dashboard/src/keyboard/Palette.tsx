@@ -1,0 +1,101 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState, type KeyboardEvent } from "react";
+import { fleetQuery, jobsQuery, sessionQuery } from "../api/queries";
+import { visible } from "../format/text";
+import { jobPath, navigate, newJobPath, nodePath } from "../router";
+import { Dialog } from "../ui/Dialog";
+import { PLACES } from "../ui/Nav";
+import { setTheme } from "../ui/theme";
+import { fitting, type Entry } from "./entries";
+import "../styles/keyboard.css";
+
+interface Props {
+  onClose: () => void;
+  onHelp: () => void;
+}
+
+/** One field that leads everywhere. */
+export function Palette({ onClose, onHelp }: Props) {
+  const entries = useEntries(onHelp);
+  const [typed, setTyped] = useState("");
+  const [at, setAt] = useState(0);
+  const found = fitting(entries, typed);
+  const chosen = Math.min(at, Math.max(0, found.length - 1));
+  const run = (entry: Entry | undefined) => {
+    if (entry === undefined) return;
+    onClose();
+    entry.run();
+  };
+  const walk = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (event.key === "Enter") run(found[chosen]);
+    if (step !== 0 && found.length > 0) setAt((chosen + step + found.length) % found.length);
+    if (step !== 0 || event.key === "Enter") event.preventDefault();
+  };
+  return (
+    <Dialog title="Go to" onClose={onClose}>
+      <input
+        type="search"
+        role="combobox"
+        aria-label="Page, job, node or theme"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant={found.length > 0 ? `palette-${chosen}` : undefined}
+        autoComplete="off"
+        spellCheck={false}
+        autoFocus
+        data-testid="palette"
+        value={typed}
+        onChange={(event) => {
+          setTyped(event.target.value);
+          setAt(0);
+        }}
+        onKeyDown={walk}
+      />
+      <ul className="palette" role="listbox" id="palette-list" aria-label="What fits">
+        {found.map((entry, index) => (
+          <li
+            key={entry.id}
+            id={`palette-${index}`}
+            role="option"
+            aria-selected={index === chosen}
+            onClick={() => run(entry)}
+            onPointerMove={() => setAt(index)}
+          >
+            <bdi>{visible(entry.text)}</bdi> <small>{entry.kind}</small>
+          </li>
+        ))}
+      </ul>
+      <p className="hint" role="status">
+        {found.length === 0 ? "Nothing is called so." : ""}
+      </p>
+    </Dialog>
+  );
+}
+
+/** Pages, then jobs, nodes, and what else can be done. */
+function useEntries(onHelp: () => void): Entry[] {
+  const { data: role } = useQuery(sessionQuery);
+  const { data: jobs = [] } = useQuery(jobsQuery);
+  const { data: nodes = [] } = useQuery(fleetQuery);
+  const to = (text: string, kind: string, href: string): Entry => ({
+    id: href,
+    text,
+    kind,
+    run: () => navigate(href),
+  });
+  const themes = (["light", "dark", "system"] as const).map((theme) => ({
+    id: `theme ${theme}`,
+    text: theme === "system" ? "Theme of the system" : `${theme === "light" ? "Light" : "Dark"} theme`,
+    kind: "theme",
+    run: () => setTheme(theme),
+  }));
+  return [
+    ...PLACES.map(({ text, href }) => to(text, "page", href)),
+    ...(role === "operator" ? [to("New job", "page", newJobPath())] : []),
+    ...jobs.map(({ name, title }) => to(title === name ? name : `${name} · ${title}`, "job", jobPath(name))),
+    ...nodes.map(({ name }) => to(name, "node", nodePath(name))),
+    { id: "keys", text: "Keys", kind: "help", run: onHelp },
+    ...themes,
+  ];
+}

@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { Keys, PATIENCE, type Press } from "./keys";
+
+const press = (key: string, rest: Partial<Press> = {}): Press => ({
+  key,
+  ctrl: false,
+  meta: false,
+  alt: false,
+  taken: false,
+  at: 0,
+  ...rest,
+});
+
+test("g and a letter go somewhere, if the letter follows soon", () => {
+  const keys = new Keys();
+  expect(keys.press(press("g"))).toBeNull();
+  expect(keys.press(press("n", { at: PATIENCE }))).toEqual({ kind: "go", href: "/nodes" });
+  expect(keys.press(press("j", { at: PATIENCE }))).toBeNull();
+  keys.press(press("g"));
+  expect(keys.press(press("j", { at: PATIENCE + 1 }))).toBeNull();
+  keys.press(press("g"));
+  keys.press(press("x"));
+  expect(keys.press(press("j"))).toBeNull();
+});
+
+test("what is written in a field means nothing else, but the palette opens from everywhere", () => {
+  const keys = new Keys();
+  for (const key of ["/", "?", "g", "j"]) expect(keys.press(press(key, { taken: true }))).toBeNull();
+  expect(keys.press(press("k", { ctrl: true, taken: true }))).toEqual({ kind: "palette" });
+  expect(keys.press(press("K", { meta: true }))).toEqual({ kind: "palette" });
+  expect(keys.press(press("k", { ctrl: true, alt: true }))).toBeNull();
+});
+
+test("the browser's own shortcuts stay its own", () => {
+  const keys = new Keys();
+  expect(keys.press(press("/", { ctrl: true }))).toBeNull();
+  keys.press(press("g"));
+  expect(keys.press(press("j", { meta: true }))).toBeNull();
+  expect(keys.press(press("/"))).toEqual({ kind: "search" });
+  expect(keys.press(press("?"))).toEqual({ kind: "help" });
+});

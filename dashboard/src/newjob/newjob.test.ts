@@ -1,0 +1,159 @@
+import { describe, expect, it } from "vitest";
+import { runCommand } from "./command";
+import { ofTable, within } from "./mistakes";
+import { kindOf, rangeOf, variantsOf, withoutDefaults, type Schema } from "./schema";
+import { copyOf, fromAddress, nextName, start, toAddress } from "./start";
+import { writeToml } from "./toml";
+import { at, freeOf, freeText, put, typed, wordsOf } from "./values";
+
+const SCHEMA: Schema = {
+  properties: {
+    name: { type: "string" },
+    rounds: { type: "integer", default: 0, minimum: 0 },
+    algorithm: {
+      oneOf: [{ $ref: "#/$defs/algorithm-fedavg" }, { $ref: "#/$defs/algorithm-fedsgd" }],
+      default: { name: "fedavg" },
+    },
+    schedule: { oneOf: [{ $ref: "#/$defs/schedule-rounds" }], default: { name: "rounds" } },
+    filters: { type: "array", items: { oneOf: [{ $ref: "#/$defs/filter-quantize" }] } },
+    limits: { $ref: "#/$defs/Limits" },
+    held_out: { anyOf: [{ $ref: "#/$defs/HeldOut" }, { type: "null" }], default: null },
+    options: { type: "object", additionalProperties: true },
+  },
+  $defs: {
+    Limits: { type: "object", properties: { norm: { type: "number", default: 0, exclusiveMinimum: 0, maximum: 5 } } },
+    HeldOut: { type: "object", properties: { learner: { type: "string" } } },
+    "algorithm-fedavg": { description: "a mean", properties: { name: { const: "fedavg" }, lr: { type: "number" } } },
+    "algorithm-fedsgd": { properties: { name: { const: "fedsgd" } } },
+    "schedule-rounds": { properties: { name: { const: "rounds" } } },
+    "filter-quantize": { properties: { name: { const: "quantize" }, bits: { enum: [8, 4], default: 8 } } },
+  },
+};
+
+const field = (name: string) => SCHEMA.properties![name]!;
+
+describe("the schema", () => {
+  it("says what each field is", () => {
+    const kinds = Object.keys(SCHEMA.properties!).map((name) => kindOf(SCHEMA, field(name)));
+    expect(kinds).toEqual(["text", "number", "variants", "variants", "list", "table", "optional", "free"]);
+  });
+
+  it("says what may be chosen, and its fields", () => {
+    expect(variantsOf(SCHEMA, field("algorithm")).map(([name, { properties }]) => [name, Object.keys(properties!)])).toEqual([
+      ["fedavg", ["lr"]],
+      ["fedsgd", []],
+    ]);
+  });
+
+  it("takes several words on one line", () => {
+    expect(kindOf(SCHEMA, { type: "array", items: { type: "string" }, default: [] })).toBe("words");
+    expect(wordsOf(" phone, eu,, ")).toEqual(["phone", "eu"]);
+    expect(wordsOf(" , ")).toBeUndefined();
+  });
+
+  it("says what numbers a field takes", () => {
+    expect(rangeOf({ exclusiveMinimum: 0, maximum: 5 })).toBe("above 0 to 5");
+    expect(rangeOf({ minimum: 0, exclusiveMaximum: 1 })).toBe("from 0 below 1");
+    expect(rangeOf({})).toBe("");
+  });
+
+  it("leaves out of a job what stands for itself", () => {
+    const spec = {
+      name: "a",
+      rounds: 0,
+      algorithm: { name: "fedavg", lr: 0.5 },
+      filters: [],
+      limits: { norm: 0 },
+      held_out: null,
+      options: {},
+    };
+    expect(withoutDefaults(SCHEMA, SCHEMA, spec)).toEqual({ name: "a", algorithm: { name: "fedavg", lr: 0.5 } });
+    expect(withoutDefaults(SCHEMA, SCHEMA, { limits: { norm: 2 } })).toEqual({ limits: { norm: 2 } });
+  });
+});
+
+describe("values", () => {
+  it("are put in and taken out, with tables that are empty then", () => {
+    const values = put({}, ["gossip", "mixing", "name"], "pairwise");
+    expect(values).toEqual({ gossip: { mixing: { name: "pairwise" } } });
+    expect(put(values, ["gossip", "mixing", "name"], undefined)).toEqual({});
+    const two = put(put({}, ["filters", 0], { name: "a" }), ["filters", 1], { name: "b" });
+    expect(put(two, ["filters", 0], undefined)).toEqual({ filters: [{ name: "b" }] });
+    expect(at(two, ["filters", 1, "name"])).toBe("b");
+    expect(at({}, ["constructor"])).toBeUndefined();
+  });
+
+  it("are numbers where they can be", () => {
+    expect(typed("0.5", true)).toBe(0.5);
+    expect(typed("0,5", true)).toBe("0,5");
+    expect(typed("1e999", true)).toBe("1e999");
+    expect(typed("5", false)).toBe("5");
+    expect(typed("", true)).toBeUndefined();
+  });
+
+  it("have keys of one's own, a line each", () => {
+    const values = { parts: 4, split: "by-label", exact: true, text: "4" };
+    expect(freeOf(freeText(values))).toEqual(values);
+    expect(freeOf("\n")).toBeUndefined();
+  });
+});
+
+describe("the file", () => {
+  it("has own keys first, then tables", () => {
+    const values = {
+      algorithm: { name: "fedavg", lr: 1e-8 },
+      name: "a",
+      filters: [{ name: "quantize" }, { name: "quantize", bits: 4 }],
+      gossip: { mixing: { name: "pairwise" } },
+    };
+    expect(writeToml(values)).toBe(
+      'name = "a"\n\n[algorithm]\nname = "fedavg"\nlr = 1e-8\n\n[[filters]]\nname = "quantize"\n\n[[filters]]\nname = "quantize"\nbits = 4\n\n[gossip.mixing]\nname = "pairwise"\n',
+    );
+  });
+
+  it("quotes whatever would be something else", () => {
+    expect(writeToml({ 'a"\n[x]': "b\n]\u007f" })).toBe('"a\\"\\n[x]" = "b\\n]\\u007F"\n');
+  });
+
+  it("goes into a command whole, whatever it says", () => {
+    const command = runCommand({ name: "a; rm -rf ~" }, 'x = """\nJOB\nrm -rf ~\n"""\n', "http://here:8080");
+    expect(command).toBe(
+      `cat > job.toml <<'JOB_'\nx = """\nJOB\nrm -rf ~\n"""\nJOB_\nshoal run job.toml --url http://here:8080`,
+    );
+    expect(runCommand({ name: "digits" }, 'name = "digits"\n', "u")).toContain("shoal run digits.toml");
+  });
+});
+
+describe("the beginning", () => {
+  it("is the smallest job", () => {
+    expect(start(SCHEMA)).toEqual({ name: "", algorithm: { name: "fedavg" }, schedule: { name: "rounds" } });
+  });
+
+  it("is another job under a free name", () => {
+    const protocol = { algorithm: { name: "fedavg" }, schedule: { name: "rounds" } };
+    const spec = { name: "a-2", rounds: 3, limits: { norm: 0 }, ...protocol };
+    expect(copyOf(SCHEMA, spec, new Set(["a", "a-2", "a-3"]))).toEqual({ name: "a-4", rounds: 3, ...protocol });
+    expect(nextName("x".repeat(63), new Set())).toHaveLength(63);
+  });
+
+  it("survives an address, unless it is too long for one", () => {
+    expect(fromAddress(toAddress({ name: "ä&=#" }))).toEqual({ name: "ä&=#" });
+    expect(toAddress({ name: "x".repeat(7000) })).toBe("");
+    expect([fromAddress("["), fromAddress("[1]"), fromAddress("")]).toEqual([null, null, null]);
+  });
+});
+
+describe("mistakes", () => {
+  const mistakes = [
+    { place: ["algorithm", "lr"], text: "lr", hint: "" },
+    { place: ["algorithm", "epoch"], text: "epoch", hint: "" },
+    { place: ["gossip", "votes", "int"], text: "votes", hint: "" },
+    { place: [], text: "all", hint: "" },
+  ];
+
+  it("stand at their field, or at the table that shows no such field", () => {
+    expect(within(mistakes, ["gossip", "votes"]).map(({ text }) => text)).toEqual(["votes"]);
+    expect(ofTable(mistakes, ["algorithm"], ["name", "lr"]).map(({ text }) => text)).toEqual(["epoch"]);
+    expect(ofTable(mistakes, [], ["algorithm", "gossip"]).map(({ text }) => text)).toEqual(["all"]);
+  });
+});

@@ -1,0 +1,25 @@
+/** What the pages of nodes ask. The stream tells of the nodes of jobs only, so these are asked again. */
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { api, unwrap } from "../api/client";
+
+const AGAIN_MS = 5000;
+const REPORTS = 100;
+
+export const nodeQuery = (node: string) =>
+  queryOptions({
+    queryKey: ["node", node],
+    queryFn: async () => unwrap(api.GET("/api/v1/nodes/{node}", { params: { path: { node } } })),
+    refetchInterval: AGAIN_MS,
+  });
+
+export const reportsQuery = (node: string) =>
+  infiniteQueryOptions({
+    queryKey: ["node reports", node],
+    initialPageParam: undefined as number | undefined,
+    queryFn: async ({ pageParam: before }) => {
+      const query = { limit: REPORTS, ...(before === undefined ? {} : { before }) };
+      return unwrap(api.GET("/api/v1/nodes/{node}/reports", { params: { path: { node }, query } }));
+    },
+    getNextPageParam: ({ next }) => next ?? undefined,
+    refetchInterval: AGAIN_MS,
+  });

@@ -1,0 +1,96 @@
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { acknowledge } from "../api/commands";
+import { alertsQuery, keys, sessionQuery } from "../api/queries";
+import type { Alert } from "../api/types";
+import { visible } from "../format/text";
+import { clock } from "../format/time";
+import { useFollow } from "../live/LiveProvider";
+import { mergeAlerts } from "../live/merge";
+import { jobPath, Link, useChoice } from "../router";
+import { Icon } from "../ui/Icon";
+import { Problem } from "../ui/Problem";
+import { KINDS } from "./alerts";
+import "../styles/alerts.css";
+
+const SHOW = ["all", "standing"] as const;
+
+/** What operators were told of: what stands, and what is over. */
+export function AlertsPage() {
+  useFollow(null);
+  useEffect(() => void (document.title = "Alerts · shoal"), []);
+  const { data, error } = useQuery(alertsQuery);
+  const { data: role } = useQuery(sessionQuery);
+  const [show, setShow] = useChoice("show", SHOW);
+  const found = (data ?? []).filter((alert) => show === "all" || alert.cleared_at === null);
+  return (
+    <article>
+      <header className="section-head alerts-head">
+        <h1>Alerts</h1>
+        <label>
+          <input
+            type="checkbox"
+            checked={show === "standing"}
+            onChange={(event) => setShow(event.target.checked ? "standing" : "all")}
+          />{" "}
+          only what stands
+        </label>
+      </header>
+      {error !== null && <Problem error={error} />}
+      {data !== undefined && found.length === 0 && <p className="panel nothing">Nobody had to be told of anything.</p>}
+      {found.length > 0 && (
+        <ol className="panel alert-list" data-testid="alerts">
+          {found.map((alert) => (
+            <Entry key={alert.id} alert={alert} may={role === "operator"} />
+          ))}
+        </ol>
+      )}
+    </article>
+  );
+}
+
+function Entry({ alert, may }: { alert: Alert; may: boolean }) {
+  const client = useQueryClient();
+  const act = useMutation({
+    mutationFn: () => acknowledge(alert.id),
+    onSuccess: (after) =>
+      client.setQueryData<Alert[]>(keys.alerts, (known) =>
+        known === undefined ? known : mergeAlerts(known, { kind: "alert", job: after.job, alert: after }),
+      ),
+  });
+  const { text, icon } = KINDS[alert.kind];
+  const at = (moment: string) => clock(Date.parse(moment), Date.now());
+  return (
+    <li className="alert" data-standing={alert.cleared_at === null || undefined}>
+      <span className="alert-kind">
+        <Icon name={alert.cleared_at === null ? icon : "done"} /> {text}
+      </span>
+      <span className="alert-text">
+        <bdi>{visible(alert.text)}</bdi>
+        {alert.job !== "" && (
+          <>
+            {" "}
+            <Link href={jobPath(alert.job)}>{alert.job}</Link>
+          </>
+        )}
+      </span>
+      <span className="alert-when">
+        <time dateTime={alert.raised_at}>{at(alert.raised_at)}</time>
+        {alert.cleared_at === null ? " · stands" : ` · over at ${at(alert.cleared_at)}`}
+        {alert.seen_at !== null && ` · acknowledged at ${at(alert.seen_at)}`}
+      </span>
+      {may && alert.seen_at === null && (
+        <button
+          type="button"
+          className="quiet-button"
+          data-testid="acknowledge"
+          disabled={act.isPending}
+          onClick={() => act.mutate()}
+        >
+          Acknowledge
+        </button>
+      )}
+      {act.error !== null && <Problem error={act.error} />}
+    </li>
+  );
+}

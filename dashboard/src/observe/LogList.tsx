@@ -1,0 +1,150 @@
+import { useEffect, useLayoutEffect, useRef, useState, type KeyboardEvent } from "react";
+import type { LogLine } from "../api/types";
+import { visible } from "../format/text";
+import { clock } from "../format/time";
+import { LevelMark } from "./LevelMark";
+import { onScreen, pieces, place, type LogWindow } from "./window";
+
+const ROW = 26;
+const NEAR = 3 * ROW;
+const STEPS: Record<string, number> = { ArrowUp: -1, ArrowDown: 1, PageUp: -15, PageDown: 15 };
+
+interface Props {
+  window: LogWindow;
+  q: string;
+  chosen: number | null;
+  /** Whether the end of the log is kept in view. */
+  follows: boolean;
+  onChoose: (id: number) => void;
+  onOlder: () => Promise<void>;
+  onFollow: (on: boolean) => void;
+}
+
+/** Lines of one height, of which only those on the screen are there. */
+export function LogList({ window: { lines, older }, q, chosen, follows, onChoose, onOlder, onFollow }: Props) {
+  const list = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const height = useHeight(list);
+  const first = lines[0]?.id ?? 0;
+  const before = useRef({ first, lines });
+  const index = chosen === null ? -1 : place(lines, chosen);
+  const shown = lines[index]?.id === chosen ? index : -1;
+
+  // What is put before the lines on the screen must not move them.
+  useLayoutEffect(() => {
+    const moved = place(lines, before.current.first);
+    if (list.current !== null && !follows && first < before.current.first && moved > 0)
+      list.current.scrollTop += moved * ROW;
+    before.current = { first, lines };
+  }, [first, lines, follows]);
+  useLayoutEffect(() => {
+    if (list.current !== null && follows) list.current.scrollTop = lines.length * ROW;
+  }, [lines, follows, height]);
+  useLayoutEffect(() => {
+    const box = list.current;
+    if (box === null || shown < 0) return;
+    const at = shown * ROW;
+    if (at < box.scrollTop || at + ROW > box.scrollTop + box.clientHeight)
+      box.scrollTop = at - box.clientHeight / 2;
+    // only when another line is chosen: whoever scrolls away from it is left alone
+  }, [chosen, shown < 0]);
+
+  const scrolled = () => {
+    const box = list.current;
+    if (box === null) return;
+    setTop(box.scrollTop);
+    if (box.scrollTop < NEAR && older) void onOlder();
+    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < ROW;
+    if (follows && !atEnd && box.scrollTop < before.current.lines.length * ROW - box.clientHeight - ROW) onFollow(false);
+  };
+  const walk = (event: KeyboardEvent) => {
+    const step = STEPS[event.key];
+    const last = lines.length - 1;
+    const from = shown < 0 ? last + 1 : shown;
+    const to = event.key === "Home" ? 0 : event.key === "End" ? last : step === undefined ? null : from + step;
+    if (to === null) return;
+    event.preventDefault();
+    const line = lines[Math.min(Math.max(to, 0), last)];
+    if (line !== undefined) onChoose(line.id);
+  };
+  const [from, to] = onScreen(top, height, ROW, lines.length);
+  return (
+    <div
+      ref={list}
+      className="log-list panel"
+      role="listbox"
+      aria-label="Lines of the log"
+      aria-activedescendant={shown >= from && shown < to ? `line-${chosen}` : undefined}
+      tabIndex={0}
+      data-testid="log-list"
+      data-lines={lines.length}
+      onScroll={scrolled}
+      onKeyDown={walk}
+    >
+      <div role="presentation" style={{ height: lines.length * ROW }}>
+        <div role="presentation" style={{ transform: `translateY(${from * ROW}px)` }}>
+          {lines.slice(from, to).map((line, offset) => (
+            <Row
+              key={line.id}
+              line={line}
+              q={q}
+              chosen={line.id === chosen}
+              at={from + offset + 1}
+              of={lines.length}
+              onChoose={onChoose}
+            />
+          ))}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+interface RowProps {
+  line: LogLine;
+  q: string;
+  chosen: boolean;
+  at: number;
+  of: number;
+  onChoose: (id: number) => void;
+}
+
+function Row({ line, q, chosen, at, of, onChoose }: RowProps) {
+  return (
+    <div
+      id={`line-${line.id}`}
+      className="log-line"
+      role="option"
+      aria-selected={chosen}
+      aria-posinset={at}
+      aria-setsize={of}
+      data-level={line.level}
+      onClick={() => onChoose(line.id)}
+    >
+      <time dateTime={line.at}>{clock(Date.parse(line.at), Date.now())}</time>
+      <LevelMark level={line.level} />
+      <span className="log-who">
+        <bdi>{visible(line.node || "coordinator")}</bdi>
+      </span>
+      <span className="log-text">
+        <bdi>
+          {pieces(visible(line.text.replaceAll("\n", " ⏎ ")), q).map((piece, number) =>
+            number % 2 === 1 ? <mark key={number}>{piece}</mark> : piece,
+          )}
+        </bdi>
+      </span>
+    </div>
+  );
+}
+
+/** The height of the box, which changes with the window. */
+function useHeight(box: React.RefObject<HTMLElement | null>): number {
+  const [height, setHeight] = useState(600);
+  useEffect(() => {
+    if (box.current === null) return;
+    const observer = new ResizeObserver(([entry]) => entry && setHeight(entry.contentRect.height));
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, [box]);
+  return height;
+}

@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import type { Alert } from "../api/types";
+import { ALERTS_MAX, mergeAlerts } from "../live/merge";
+import { headline, pressing } from "./alerts";
+
+const alert = (id: number, more: Partial<Alert> = {}): Alert => ({
+  id,
+  kind: "node-lost",
+  job: "digits",
+  node: "ada",
+  text: "ada has fallen silent",
+  raised_at: "2026-01-02T03:04:05.000Z",
+  cleared_at: null,
+  seen_at: null,
+  ...more,
+});
+const delta = (one: Alert) => ({ kind: "alert" as const, job: one.job, alert: one });
+const ids = (alerts: Alert[]) => alerts.map(({ id }) => id);
+
+test("alerts stand newest first, and change in their place", () => {
+  const known = [alert(5), alert(2)];
+  expect(ids(mergeAlerts(known, delta(alert(7))))).toEqual([7, 5, 2]);
+  expect(ids(mergeAlerts(known, delta(alert(3))))).toEqual([5, 3, 2]);
+  expect(mergeAlerts(known, delta(alert(2, { cleared_at: "now" })))[1]?.cleared_at).toBe("now");
+  expect(mergeAlerts(known, { kind: "logs", job: "", last: 3 })).toBe(known);
+  const full = Array.from({ length: ALERTS_MAX }, (_, index) => alert(2 * ALERTS_MAX - index));
+  expect(mergeAlerts(full, delta(alert(1)))).toBe(full);
+  expect(mergeAlerts(full, delta(alert(10 ** 6)))).toHaveLength(ALERTS_MAX);
+});
+
+test("what is over or known presses nobody", () => {
+  const all = [alert(4), alert(3, { seen_at: "then" }), alert(2, { cleared_at: "then" }), alert(1, { job: "" })];
+  expect(ids(pressing(all))).toEqual([4, 1]);
+  expect(headline(pressing(all))).toBe("Node lost: ada has fallen silent (digits) – and 1 more");
+  expect(headline([alert(1, { kind: "disk-low", job: "", text: "12 MiB are left" })])).toBe("Disk low: 12 MiB are left");
+  expect(headline([])).toBe("");
+});

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Builds the images and runs them for real: a coordinator, three edge clients, a job on handwritten digits. Kills the
+# coordinator's container in mid-run, starts it again, and sees that the run goes on to its end.
+#
+#     deploy/try.sh              with the engine that `docker` reaches, and PYTHON_IMAGE (else that of the Dockerfile)
+#     deploy/try.sh --by-hand    as root on Debian, with no engine: takes Debian's, without installing it, and makes the
+#                                base image by debootstrap, all in WORK (else a folder in /tmp, which stays for the next time)
+#
+# Containers share the host's network here, so that an engine without a bridge will do; PORT (18080) must be free. What is
+# built and run is removed in the end, but for the images.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=${WORK:-/tmp/shoal-try}
+port=${PORT:-18080}
+tag=shoal-try-$$
+engine=
+
+say() { printf '\n== %s\n' "$*"; }
+
+cleared() {
+  docker rm --force --volumes "$tag" "$tag-1" "$tag-2" "$tag-3" >/dev/null 2>&1 || true
+  docker volume rm "$tag" >/dev/null 2>&1 || true
+  [ -z "$engine" ] || { kill "$engine"; wait "$engine" 2>/dev/null || true; }
+}
+trap cleared EXIT
+
+start_an_engine() {
+  mkdir -p "$work/debs"
+  if [ ! -x "$work/root/usr/sbin/dockerd" ]; then
+    (cd "$work/debs" && apt-get download -qq docker.io containerd runc debootstrap)
+    for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/root"; done
+  fi
+  export PATH=$work/root/usr/sbin:$work/root/usr/bin:$PATH DOCKER_HOST=unix://$work/docker.sock
+  dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/dockerd.pid" --host "$DOCKER_HOST" \
+    --bridge=none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false >"$work/dockerd.log" 2>&1 &
+  engine=$!
+  until docker info >/dev/null 2>&1; do
+    kill -0 "$engine" || { tail -n 5 "$work/dockerd.log" >&2; exit 1; }
+    sleep 0.5
+  done
+}
+
+# What pip and npm need here comes along: the certificates that this machine trusts, pip's variables and folder of wheels.
+make_a_base_image() {
+  export PYTHON_IMAGE=shoal-try-base
+  if [ ! -e "$work/base.done" ]; then
+    DEBOOTSTRAP_DIR=$work/root/usr/share/debootstrap debootstrap --variant=minbase \
+      --include=python3,python3-venv,ca-certificates bookworm "$work/base" >"$work/debootstrap.log"
+    touch "$work/base.done"
+  fi
+  cp /etc/ssl/certs/ca-certificates.crt "$work/base/etc/ssl/certs/"
+  changes=()
+  for name in "${!PIP_@}" NODE_EXTRA_CA_CERTS; do
+    [ -z "${!name:-}" ] || changes+=(--change "ENV $name=${!name}")
+  done
+  if [ -d "${PIP_FIND_LINKS:-}" ]; then
+    mkdir -p "$work/base$PIP_FIND_LINKS" && cp -r "$PIP_FIND_LINKS/." "$work/base$PIP_FIND_LINKS"
+  fi
+  tar --directory "$work/base" --exclude=./proc --exclude=./sys --exclude=./var/cache/apt --one-file-system --create . |
+    docker import "${changes[@]}" - "$PYTHON_IMAGE" >/dev/null
+}
+
+until_true() { # seconds, what, command…
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || { echo "waited in vain: $what" >&2; docker logs --tail 20 "$tag" >&2; exit 1; }
+    sleep 0.5
+  done
+}
+
+healthy() { [ "$(docker inspect --format '{{.State.Health.Status}}' "$1")" = healthy ]; }
+in_coordinator() {
+  docker exec --interactive --env SHOAL_CLIENT__URL="http://127.0.0.1:$port" \
+    --env SHOAL_CLIENT__TOKEN_FILE=/data/operator.token "$tag" "$@"
+}
+told() { # path in the answer, command…
+  local path=$1
+  shift
+  in_coordinator "$@" --json | docker exec --interactive "$tag" python3 -c \
+    'import json, sys, functools, operator; print(functools.reduce(operator.getitem, sys.argv[1].split("."), json.load(sys.stdin)))' "$path"
+}
+field() { told "data.job.$1" shoal jobs show try; }
+at_least() { [ "$(field version)" -ge "$1" ]; }
+is_done() { [ "$(field state)" = done ]; }
+
+if [ "${1:-}" = --by-hand ]; then
+  say "an engine and a base image by hand, in $work"
+  start_an_engine
+  make_a_base_image
+fi
+
+for role in coordinator edge_client; do
+  say "image $role"
+  DOCKER_BUILDKIT=1 docker build --network host --file deploy/Dockerfile --target "$role" --tag "shoal-$role:try" \
+    ${PYTHON_IMAGE:+--build-arg "PYTHON_IMAGE=$PYTHON_IMAGE"} ${TORCH_INDEX:+--build-arg "TORCH_INDEX=$TORCH_INDEX"} .
+done
+
+shut_in=(--network host --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges)
+say "a coordinator"
+docker run --detach --name "$tag" "${shut_in[@]}" --volume "$tag:/data" --env SHOAL_COORDINATOR__HOST=127.0.0.1 \
+  --env "SHOAL_COORDINATOR__PORT=$port" --env "HEALTH_URL=http://127.0.0.1:$port/healthz" shoal-coordinator:try
+until_true 120 "a coordinator that is well" healthy "$tag"
+
+say "three edge clients"
+token=$(told data.token shoal token create --uses 3)
+for i in 1 2 3; do
+  docker run --detach --name "$tag-$i" "${shut_in[@]}" --env "SHOAL_EDGE__URL=http://127.0.0.1:$port" \
+    --env "SHOAL_EDGE__TOKEN=$token" --env "SHOAL_EDGE__NAME=try-$i" --env SHOAL_EDGE__THREADS=1 \
+    --env SHOAL_EDGE__LEARNER=shoal.learn.digits:learner --env "SHOAL_EDGE__OPTIONS={\"part\": $((i - 1)), \"parts\": 3}" \
+    shoal-edge_client:try
+done
+for i in 1 2 3; do until_true 120 "an edge client that is well" healthy "$tag-$i"; done
+
+say "a job"
+in_coordinator sh -c 'cat >/tmp/try.toml' <<'JOB'
+name = "try"
+rounds = 60
+learner = "shoal.learn.digits:learner"
+[algorithm]
+name = "fedavg"
+lr = 0.1
+[schedule]
+name = "rounds"
+min_nodes = 3
+JOB
+in_coordinator shoal run /tmp/try.toml --detach
+until_true 120 "some versions" at_least 3
+before=$(field version)
+docker kill --signal KILL "$tag" >/dev/null
+say "killed the coordinator at version $before or a little later; now it is $(docker inspect --format '{{.State.Status}}' "$tag")"
+docker start "$tag" >/dev/null
+until_true 120 "a coordinator that is well again" healthy "$tag"
+until_true 300 "the end of the job" is_done
+say "the job is done, at version $(field version)"
+in_coordinator shoal jobs show try
+for i in 1 2 3; do
+  [ "$(docker inspect --format '{{.RestartCount}} {{.State.Running}}' "$tag-$i")" = "0 true" ] || { echo "$tag-$i ended" >&2; exit 1; }
+done
+for one in "$tag" "$tag-1"; do
+  docker exec "$one" sh -c 'id -u; ! touch /x 2>/dev/null && grep CapEff /proc/self/status' | tr '\n' ' '
+done
+say "all is well"

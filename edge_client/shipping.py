@@ -1,0 +1,111 @@
+"""Showing the coordinator what this node logs: a thread and a connection of their own, so that nothing waits for them.
+
+Lines are taken from a bounded queue in batches. While the coordinator does not answer they wait there, the oldest give
+way, and how many did is told. Nothing here touches the event loop: not a poll, not a report, not the training.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from shoal.core.errors import Refused, ShoalError
+from shoal.runtime.log_lines import Line, Lines
+from shoal.runtime.node_link import NodeLink
+
+BATCH_LINES = 500
+BATCH_BYTES = 256 * 1024
+EVERY_S = 1.0
+"""How often new lines are sent."""
+READ_S = 10.0
+"""Patience for an answer."""
+PAUSE_S_MAX = 60.0
+FAREWELL_S = 1.0
+"""How long the end of the process may be held up by its last lines."""
+
+OWN = "edge_client.shipping"
+
+
+class Shipping:
+    """Ships lines from `begin` to `end`. `open_link` makes a connection for it alone; `credential`: empty until the
+    coordinator knows this node."""
+
+    def __init__(self, level: str, open_link: Callable[[], NodeLink], credential: Callable[[], str]) -> None:
+        self.lines = Lines(logging.getLevelName(level.upper()), without=(OWN,))
+        self._open, self._credential = open_link, credential
+        self._boot = secrets.token_hex(8)
+        self._batch: list[Line] = []
+        self._dropped = 0
+        self._given_up = False
+        self._ending = threading.Event()
+        self._link: NodeLink | None = None
+        self._thread = threading.Thread(target=self._run, name="shoal-log-shipping", daemon=True)
+        self._log: Any = structlog.get_logger(OWN)
+
+    def begin(self) -> None:
+        """Keep what is logged from now on, and ship it."""
+        logging.getLogger().addHandler(self.lines)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Send what is left, if that can be done at once."""
+        logging.getLogger().removeHandler(self.lines)
+        self._ending.set()
+        self._thread.join(FAREWELL_S)
+        if self._link is not None:
+            self._link.abort()
+
+    def _run(self) -> None:
+        with self._open() as link:
+            self._link, pause_s = link, EVERY_S
+            while not self._given_up and not self._ending.wait(pause_s):
+                pause_s = self._turn(link, pause_s)
+            while not self._given_up and self._turn(link, EVERY_S) == 0.0:
+                pass
+
+    def _turn(self, link: NodeLink, pause_s: float) -> float:
+        """Send a batch, if there is one; how long to wait then: 0 where more is ready."""
+        link.credential = self._credential()
+        if not link.credential:
+            return EVERY_S
+        if not self._batch:
+            self._batch, self._dropped = self.lines.take(BATCH_LINES, BATCH_BYTES)
+        if not self._batch and not self._dropped:
+            return EVERY_S
+        try:
+            wait_s = link.logs(self._boot, _told(self._batch), self._dropped, READ_S)
+        except Refused as error:
+            self._log.debug("the coordinator takes no log lines", why=error.message)
+            if error.code == "path.unknown":  # an earlier release
+                self._given_up = True
+                return pause_s
+            self.lines.lose(len(self._batch) + self._dropped)
+            wait_s = PAUSE_S_MAX
+        except ShoalError as error:  # kept, and sent again
+            self._log.debug("log lines not sent; trying again", why=error.message)
+            return min(2 * max(pause_s, EVERY_S), PAUSE_S_MAX)
+        self._batch, self._dropped = [], 0
+        return max(wait_s, 0.0 if len(self.lines) >= BATCH_LINES else EVERY_S)
+
+
+def _told(batch: list[Line]) -> list[dict[str, Any]]:
+    """Lines as they are sent."""
+    now = time.monotonic()
+    return [
+        {
+            "n": line.number,
+            "age_s": round(max(0.0, now - line.born), 3),
+            "level": line.level,
+            "text": line.text,
+            "job": line.job,
+            "round": line.round,
+            "fields": line.fields,
+        }
+        for line in batch
+    ]

@@ -1,0 +1,97 @@
+"""Online codistillation: every node keeps a model of its own, and learns from what another one's says.
+
+Anil, Pereyra, Passos, Ormandi, Dahl, Hinton: "Large scale distributed neural network training through online
+distillation", ICLR 2018, Algorithm 1. Nothing is averaged. After a burn-in, node i trains on
+
+    CE(y, F_i(x)) + weight * CE(softmax(F_j(x)), F_i(x))
+
+where F_j is another node's model as it was when it last reported: a stale teacher, in turn one of all others. Models
+begin differently, each from a seed of its own: alike ones would have nothing to teach.
+
+The hub holds a model for each node. The job's model, which people download, is that of the first of the nodes by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import ExtraLoss, Learner, Teachable
+from shoal.core.message import Kind
+from shoal.core.sums import Totals
+from shoal.core.tree import Slots, Tree, sub
+
+OWN = "of."
+"""Begins the slot of a node's model."""
+
+
+@dataclass(frozen=True)
+class Codistillation(Algorithm):
+    """Models that teach each other. Learners must be able to (`TorchLearner` is)."""
+
+    name: ClassVar[str] = "codistillation"
+    title: ClassVar[str] = "Online codistillation (Anil et al. 2018)"
+    alike: ClassVar[bool] = True
+    gossips: ClassVar[bool] = False
+
+    weight: float = 1.0
+    """Of the teacher's word beside that of the labels."""
+    burn_in: int = 2
+    """Versions before teachers are heard: who knows nothing yet teaches nothing."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < float("inf") or self.burn_in < 0:
+            raise InvalidJob(
+                f"codistillation: weight is {self.weight} and burn_in {self.burn_in}, but neither may be negative",
+                code="job.algorithm",
+            )
+
+    def init(self, model: Tree) -> Slots:
+        """The form of all models; nobody's weights yet."""
+        return {"model": model, "made": 0.0}
+
+    def order(self, slots: Slots, node: str, kind: Kind) -> Slots:
+        """A node's own model, if it has one yet, and its teacher of this time."""
+        own = {"model": slots.get(OWN + node, slots["model"])}
+        if kind != "train":
+            return own
+        made = slots["made"]
+        assert not isinstance(made, Tree)
+        others = [name for name in sorted(slots) if name.startswith(OWN) and name != OWN + node]
+        heard = {"teacher": slots[others[int(made) % len(others)]]} if others and made >= self.burn_in else {}
+        return own | heard | {"begun": float(OWN + node in slots)}
+
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+        """Train the own model on labels and on what the teacher says; report its displacement, at first itself."""
+        begun = bool(task.slots["begun"])
+        base = tree_slot(task.slots, "model") if begun else learner.init(task.seed)
+        learner.load(base)
+        metrics = learner.evaluate()
+        extra = self._taught(learner, task) if "teacher" in task.slots and self.weight else None
+        trained = learner.train(self.budget(task), extra_loss=extra, tick=task.tick)
+        made = learner.model()
+        return Local(trained.weight, {"model": sub(made, base) if begun else made}, metrics | trained.metrics)
+
+    def _taught(self, learner: Learner, task: Task) -> ExtraLoss:
+        if not isinstance(learner, Teachable):
+            raise LearnerFailed(
+                f"{type(learner).__name__} cannot be taught by a model",
+                hint="give it a method teach, or use TorchLearner",
+            )
+        return learner.teach(tree_slot(task.slots, "teacher"), self.weight)
+
+    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
+        """Each by itself."""
+        totals.add({OWN + update.node: tree_slot(update.slots, "model")}, 1.0, update.norm)
+        return totals
+
+    def step(self, slots: Slots, totals: Totals) -> Slots:
+        """The models of those that reported go on; nobody else's changes."""
+        now: Slots = {name: value for name, value in slots.items() if name.startswith(OWN)}
+        for name in sorted(totals.trees):
+            now[name] = totals.mean_onto(name, tree_slot(now, name)) if name in now else totals.mean(name)
+        made = slots["made"]
+        assert not isinstance(made, Tree)
+        return {"model": now[min(now)], "made": made + 1, **now}

@@ -1,0 +1,103 @@
+"""Synchronous SGD with large batches: one batch of every node makes one step, and the rate follows the batch.
+
+Goyal et al.: "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017, section 2 (linear scaling of the rate
+with the number of nodes, gradual warm-up); You, Gitman, Ginsburg: "Large Batch Training of Convolutional Networks",
+2017, Algorithm 1 (LARS). At step t, with g the mean gradient of the batches of K nodes:
+
+    rate = lr * K * min(1, (t + 1) / warm_up) * (1 - t / steps)^2
+    d_l = g_l + decay w_l                                       for each tensor l of two or more dimensions
+    LARS:  d_l = d_l * trust |w_l| / (|g_l| + decay |w_l|)      for the same, unless `trust` is 0
+    m = beta m + rate d,   w = w - m
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.errors import InvalidJob
+from shoal.core.floats import Floats, row, with_row
+from shoal.core.learner import Budget, Learner
+from shoal.core.sums import Totals
+from shoal.core.tree import FLOATS, Slots, Tree, add, scale, sub, zeros
+
+
+@dataclass(frozen=True)
+class LargeBatch(Algorithm):
+    """One step per version, of the batches of all nodes together; LARS and warm-up make large rates bearable."""
+
+    name: ClassVar[str] = "largebatch"
+    title: ClassVar[str] = "Large-batch synchronous SGD, LARS (Goyal et al., You et al. 2017)"
+    gossips: ClassVar[bool] = False
+
+    epochs: float = 0.0
+    """Not used: a version is one batch."""
+    lr: float = 0.02
+    """The rate for one node's batch."""
+    scaled: bool = True
+    """Whether the rate grows with the number of nodes (linear scaling)."""
+    warm_up: int = 0
+    """Versions in which the rate grows to its full size."""
+    steps: int = 0
+    """Versions after which the rate has fallen to zero, by the square of what is left; 0: it stays."""
+    beta: float = 0.9
+    """Momentum."""
+    trust: float = 0.0
+    """LARS's eta, 0.001 in the paper: how far a tensor may move, as a share of its norm; 0: no LARS."""
+    decay: float = 0.0
+    """Weight decay, of tensors of two or more dimensions."""
+
+    def __post_init__(self) -> None:
+        if min(self.warm_up, self.steps, self.trust, self.decay) < 0 or not 0 <= self.beta < 1:
+            raise InvalidJob(
+                "largebatch: warm_up, steps, trust and decay must not be negative, beta lies in [0, 1)",
+                code="job.algorithm",
+            )
+
+    def init(self, model: Tree) -> Slots:
+        """The model, no momentum, no step made."""
+        return {"model": model, "momentum": zeros(model.layout), "step": 0.0}
+
+    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+        """Evaluate what was sent; report the gradient of one batch, with its sign turned."""
+        learner.load(tree_slot(task.slots, "model"))
+        metrics = learner.evaluate()
+        budget = Budget(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        trained, gradient = learner.gradient(budget, tick=task.tick)
+        return Local(trained.weight, {"model": scale(gradient, -1.0)}, metrics | trained.metrics)
+
+    def step(self, slots: Slots, totals: Totals) -> Slots:
+        """One step along the mean gradient."""
+        model, done, nodes = tree_slot(slots, "model"), slots["step"], totals.count
+        assert not isinstance(done, Tree)
+        wanted = self._trusted(model, sub(totals.mean_onto("model", model), model))
+        momentum = add(scale(tree_slot(slots, "momentum"), self.beta), wanted, self.rate(int(done), nodes))
+        return {**slots, "model": add(model, momentum), "momentum": momentum, "step": done + 1}
+
+    def rate(self, step: int, nodes: int) -> float:
+        """The rate of a step with the batches of so many nodes."""
+        grown = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
+        left = max(0.0, 1 - step / self.steps) ** 2 if self.steps else 1.0
+        return self.lr * (nodes if self.scaled else 1) * grown * left
+
+    def _trusted(self, model: Tree, against: Tree) -> Tree:
+        """What is added to the weights, per unit of rate: the gradient against which they go, tensor by tensor."""
+        moved, weights, first = row(against), row(model), 0
+        for leaf in model.layout.leaves:
+            if leaf.dtype not in FLOATS:
+                continue
+            place = slice(first, first := first + leaf.elements)
+            if len(leaf.shape) > 1:
+                moved[place] = self._tensor(moved[place], weights[place])
+        return with_row(against, moved)
+
+    def _tensor(self, against: Floats, weights: Floats) -> Floats:
+        """One tensor's move: with decay, and as long as LARS trusts it to be."""
+        decayed = against - np.float32(self.decay) * weights
+        size, slope = float(np.linalg.norm(weights)), float(np.linalg.norm(against))
+        if not self.trust or not size or not slope:
+            return decayed
+        return decayed * np.float32(self.trust * size / (slope + self.decay * size))

@@ -1,0 +1,211 @@
+"""What nodes have kept of jobs, and which of it a coordinator that has lost its disk goes on from.
+
+Nothing that a node says is believed: a charter, a roster and a manifest count when this coordinator's key has signed
+them, and a model when the manifest names its SHA-256. Of all versions that count, the one of the highest (term, number)
+is the newest; what does not count is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal import strict_json
+from shoal.core.errors import InvalidJob, InvalidPayload, Refused, ShoalError
+from shoal.spec import parse_job
+from shoal.trust.papers import Charter, Manifest, Roster, config_sha, open_charter, unseal
+
+MANIFESTS_MAX = 8
+OFFER_BYTES_MAX = 2 * (Charter.BYTES_MAX + Roster.BYTES_MAX + MANIFESTS_MAX * Manifest.BYTES_MAX)
+"""As JSON in JSON: quotation marks are escaped."""
+TERMS_MAX = 1_000_000
+"""A node's word on the highest term is taken up to so many above the signed one: nobody can use the numbers up."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one node has of one job; nothing of it is checked yet. `source`: where it was found."""
+
+    source: str
+    node: str
+    job: str
+    spec: Mapping[str, Any]
+    created_at: str
+    term: int
+    charter: bytes
+    roster: bytes
+    manifests: tuple[bytes, ...]
+
+    def values(self) -> dict[str, Any]:
+        """As JSON values, without the source."""
+        texts = {"charter": self.charter.decode("ascii"), "roster": self.roster.decode("ascii")}
+        more = {"spec": dict(self.spec), "created_at": self.created_at, "term": self.term}
+        manifests = [one.decode("ascii") for one in self.manifests]
+        return {"node": self.node, "job": self.job, **more, **texts, "manifests": manifests}
+
+
+def offer_of(data: bytes, source: str) -> Offer:
+    """The offer that these values are. Raises `InvalidPayload`."""
+    try:
+        found = strict_json.loads(data)
+        node, job, created_at = (str(found[name]) for name in ("node", "job", "created_at"))
+        charter, roster = (str(found[name]).encode("ascii") for name in ("charter", "roster"))
+        manifests = tuple(str(one).encode("ascii") for one in found["manifests"][:MANIFESTS_MAX])
+        spec, term = dict(found["spec"]), int(found["term"])
+        return Offer(source, node, job, spec, created_at, term, charter, roster, manifests)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidPayload(f"{source}: what it has kept cannot be read: {str(error)[:100]}") from None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Something that was offered and does not count, and why."""
+
+    source: str
+    node: str
+    job: str
+    what: str
+    code: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a job goes on from. `holders`: those who say that they have the model."""
+
+    job: str
+    manifest: Manifest
+    sealed: bytes
+    charter: bytes
+    roster: bytes
+    peers: tuple[str, ...]
+    spec: Mapping[str, Any]
+    created_at: str
+    term: int
+    """The highest that any node has seen."""
+    holders: tuple[Offer, ...]
+
+    def goes_on(self, node: str) -> dict[str, Any]:
+        """What the coordinator is told, beside spec and model. `node`: who has given the model."""
+        texts = {"charter": self.charter, "roster": self.roster, "manifest": self.sealed}
+        word = {"node": node, "term": self.term, "created_at": self.created_at}
+        return {name: text.decode("ascii") for name, text in texts.items()} | word
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A manifest that counts, and who has it."""
+
+    manifest: Manifest
+    sealed: bytes
+    offer: Offer
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        return self.manifest.term, self.manifest.version, self.manifest.model_sha256
+
+
+def choose(offers: Iterable[Offer], pub: str) -> tuple[list[Choice], list[Rejected]]:
+    """By job the newest version that the key `pub` has signed; and what does not count."""
+    looks: dict[str, _Look] = {}
+    for offer in offers:
+        looks.setdefault(offer.job, _Look(offer.job, pub)).add(offer)
+    found = [choice for look in looks.values() if (choice := look.choice()) is not None]
+    return found, [one for look in looks.values() for one in look.rejected]
+
+
+class _Look:
+    """All that is offered of one job."""
+
+    def __init__(self, job: str, pub: str) -> None:
+        self._job, self._pub = job, pub
+        self.rejected: list[Rejected] = []
+        self._versions: list[_Version] = []
+        self._rosters: list[tuple[str, Roster, Offer]] = []  # with the digest of the charter
+        self._digests: dict[int, str] = {}  # by offer, that of its charter
+        self._terms: list[tuple[int, Offer]] = []
+
+    def add(self, offer: Offer) -> None:
+        try:
+            charter = self._charter(offer)
+        except ShoalError as error:
+            self._reject(offer, "charter", error)
+            return
+        self._terms.append((offer.term, offer))
+        self._digests[id(offer)] = charter.digest
+        try:
+            self._rosters.append((charter.digest, unseal(offer.roster, Roster, charter), offer))
+        except ShoalError as error:
+            self._reject(offer, "roster", error)
+        for sealed in offer.manifests:
+            try:
+                self._versions.append(_Version(unseal(sealed, Manifest, charter), sealed, offer))
+            except ShoalError as error:
+                self._reject(offer, f"manifest{_claimed(sealed)}", error)
+
+    def _charter(self, offer: Offer) -> Charter:
+        charter = open_charter(offer.charter)
+        if charter.coordinator_pub != self._pub:
+            raise Refused("another coordinator's key has signed this job", code="restore.key")
+        try:
+            shown = parse_job(dict(offer.spec)).model_dump(mode="json")
+        except InvalidJob as error:
+            raise Refused(f"this release cannot run the job: {error.message}", code="restore.job") from None
+        if (charter.job, charter.config_sha) != (self._job, config_sha(shown)):
+            raise Refused("the charter is of another job, or of another form of it", code="restore.job")
+        return charter
+
+    def _reject(self, offer: Offer, what: str, error: ShoalError) -> None:
+        self.rejected.append(Rejected(offer.source, offer.node, offer.job, what, error.code, error.message))
+
+    def choice(self) -> Choice | None:
+        """What counts for the newest; None where nothing does."""
+        if not self._versions:
+            return None
+        best = max(self._versions, key=lambda one: one.rank)
+        same = [one for one in self._versions if one.manifest == best.manifest]
+        self._see_forks(best)
+        digest = self._digests[id(best.offer)]
+        rosters = [(roster.version, offer.roster, roster) for of, roster, offer in self._rosters if of == digest]
+        if not rosters:
+            text = "its roster does not count, and nobody else has one"
+            self._reject(best.offer, f"version {best.manifest.version}", Refused(text, code="restore.roster"))
+            return None
+        _, text_of, roster = max(rosters, key=lambda one: one[0])
+        return Choice(
+            self._job,
+            best.manifest,
+            best.sealed,
+            best.offer.charter,
+            text_of,
+            tuple(peer.node for peer in roster.peers),
+            best.offer.spec,
+            best.offer.created_at,
+            self._highest_term(best.manifest.term),
+            tuple(one.offer for one in same),
+        )
+
+    def _see_forks(self, best: _Version) -> None:
+        for one in self._versions:
+            if one.rank[:2] == best.rank[:2] and one.manifest.model_sha256 != best.manifest.model_sha256:
+                text = f"another model of version {one.manifest.version} was signed in the same term"
+                self._reject(one.offer, f"version {one.manifest.version}", Refused(text, code="restore.fork"))
+
+    def _highest_term(self, signed: int) -> int:
+        found = signed
+        for term, offer in self._terms:
+            if term > signed + TERMS_MAX:
+                text = f"term {term} is too far above the signed one, which is {signed}"
+                self._reject(offer, "term", Refused(text, code="restore.term"))
+            else:
+                found = max(found, term)
+        return found
+
+
+def _claimed(sealed: bytes) -> str:
+    """Which version a manifest that does not count says that it is."""
+    try:
+        return f" of version {int(strict_json.loads(sealed)['paper']['version'])}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""

@@ -1,0 +1,73 @@
+"""`shoal logs`: what nodes and the coordinator log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from shoal.cli.options import Token, Url
+from shoal.cli.output import out
+from shoal.cli.text import safe
+
+if TYPE_CHECKING:
+    from shoal.cli.api import Api
+
+EVERY_S = 1.0
+"""How often new lines are asked for."""
+PAGE = 1000
+COLOURS = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "bold red"}
+Level = Literal["debug", "info", "warning", "error"]
+
+
+def logs(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="of this job", show_default=False)] = None,
+    node: Annotated[
+        str | None, typer.Option(help='of this node; "" for the coordinator itself', show_default=False)
+    ] = None,
+    level: Annotated[Level, typer.Option(help="of this level and above")] = "info",
+    limit: Annotated[int, typer.Option(min=1, max=5000, help="the newest so many")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what comes, until Ctrl-C")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show what nodes and the coordinator log, oldest first. With --follow and --json: an envelope for each batch.
+
+    Example: shoal logs digits --node clinic-a --level warning --follow
+    """
+    from shoal.cli.api import connect
+
+    wanted = {name: value for name, value in (("job", job), ("node", node), ("level", level)) if value is not None}
+    with connect(url, token) as api:
+        for lines in _batches(api, wanted, limit, follow=follow):
+            out.answer({"logs": lines}, "\n".join(map(_shown, lines)) if lines else "nothing was logged")
+
+
+def _batches(api: Api, wanted: dict[str, str], limit: int, *, follow: bool) -> Iterator[list[dict[str, Any]]]:
+    """The newest lines, whatever they are; then what comes, whenever something does."""
+    found = api.get("/logs", limit=limit, **wanted)["lines"]
+    if not follow:
+        yield found
+        return
+    last = 0
+    for turn in count():
+        if found:
+            last = found[-1]["id"]
+            yield found
+        if len(found) < PAGE or not turn:
+            time.sleep(EVERY_S)
+        found = api.get("/logs", after=last, limit=PAGE, **wanted)["lines"]
+
+
+def _shown(line: dict[str, Any]) -> str:
+    """A line as people read it."""
+    at, level = line["at"][11:23], line["level"]
+    colour = COLOURS.get(level)
+    word = f"[{colour}]{level:<7}[/]" if colour else f"{level:<7}"
+    about = {**({"round": line["round"]} if line["round"] is not None else {}), **line["fields"]}
+    rest = " ".join(f"{safe(name)}={safe(value)}" for name, value in about.items())
+    where = safe(line["node"] or "coordinator") + (f" {safe(line['job'])}" if line["job"] else "")
+    return f"[dim]{at}[/] {word} [bold]{where}[/] {safe(line['text'])}" + (f" [dim]{rest}[/]" if rest else "")

@@ -1,0 +1,69 @@
+"""What two peers remember of an exchange of models: see `shoal.mixing.pairwise`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.core.message import Ref, ref_state
+from shoal.core.peer_message import ExchangeId
+from shoal.core.tree import Tree
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An exchange that this peer began, in which it has shown its model: `partner` may have taken its step."""
+
+    partner: str
+    shown: Ref
+    weight: float
+    cap: float
+
+    def values(self) -> list[Any]:
+        """As JSON values."""
+        return [self.partner, ref_state(self.shown), self.weight, self.cap]
+
+    @classmethod
+    def of(cls, partner: str, shown: list[Any], weight: float, cap: float) -> Doubt:
+        """From JSON values."""
+        return cls(partner, Ref(*shown), weight, cap)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A step that this peer has taken at another's asking, until that one says that it has taken its own."""
+
+    shown: Ref
+    weight: float
+    share: float
+    seen: dict[str, int]
+
+    def values(self) -> list[Any]:
+        """As JSON values."""
+        return [ref_state(self.shown), self.weight, self.share, self.seen]
+
+    @classmethod
+    def of(cls, shown: list[Any], weight: float, share: float, seen: dict[str, int]) -> Answer:
+        """From JSON values."""
+        return cls(Ref(*shown), weight, share, seen)
+
+
+@dataclass(frozen=True)
+class Step:
+    """From `mine`, of this weight, towards `theirs`, which is `way` off: so great a share of the way."""
+
+    mine: Tree
+    theirs: Tree
+    weight: float
+    share: float
+    way: float
+
+
+@dataclass
+class Meeting:
+    """The one exchange in flight. `begun`: when; None: the other side began it."""
+
+    id: ExchangeId
+    partner: str
+    until: float
+    begun: float | None = None

@@ -1,0 +1,172 @@
+"""Who takes part: which nodes may be asked, and which of them are, when a schedule wants fewer than there are.
+
+The base class draws uniformly, as McMahan et al. 2017 do. A subclass overrides `pick`; the fields here hold for every
+way of choosing. All is pure: randomness and the time are arguments, so that a journal that is fed again chooses the
+same nodes again. Whatever is chosen comes with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from shoal.core.errors import InvalidJob, Refused
+from shoal.core.hours import is_open, next_opening, span
+from shoal.core.message import About
+
+TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+"""A node's tag, and a node's name."""
+
+TAGS_MAX = 32
+HOURS_MAX = 16
+"""Of one node."""
+
+NAMED_MAX = 3
+"""Nodes that a reason names; of the others it says how many there are."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node as a selection sees it. `tags` and `hours` are its own word."""
+
+    node: str
+    tags: tuple[str, ...] = ()
+    hours: tuple[str, ...] = ()
+    """When it may be asked, such as "22:00-06:00" (UTC); none: at any time."""
+    examples: float | None = None
+    """The weight of its last update; None: it has sent none yet."""
+    loss: float | None = None
+    """Its mean loss on its own data when it trained last; None as above, or where its learner measures none."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Nodes, sorted, and why these: "" where there was no choice."""
+
+    nodes: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def because(self) -> str:
+        """The reason as the end of a sentence."""
+        return f", {self.why}" if self.why else ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Who may be asked; and a uniform draw from them."""
+
+    name: ClassVar[str] = "uniform"
+    title: ClassVar[str] = "Uniform draw (McMahan et al. 2017)"
+    chooses: ClassVar[bool] = False
+    """Whether it goes by what nodes have reported, so that it needs a schedule that draws anew for each version."""
+
+    nodes: tuple[str, ...] = ()
+    """Only these nodes take part; none named: all."""
+    tags: tuple[str, ...] = ()
+    """Only nodes that carry all these tags take part."""
+    hours: tuple[str, ...] = ()
+    """When nodes are asked, daily and in UTC: "22:00-06:00" for all, "phone 22:00-06:00" for nodes of that tag."""
+
+    def __post_init__(self) -> None:
+        for what, names in (("nodes", self.nodes), ("tags", self.tags)):
+            for name in names:
+                if not TAG.fullmatch(name):
+                    text = f"{self.name}: {what}: {name[:70]!r} is no name"
+                    raise InvalidJob(text, hint="a name has 1 to 63 of a-z, 0-9, '.', '_', '-'")
+        for text in self.hours:
+            tag, _, hours = text.rpartition(" ")
+            if tag and not TAG.fullmatch(tag):
+                raise InvalidJob(f"{self.name}: hours: {tag[:70]!r} is no tag", hint='write "phone 22:00-06:00"')
+            try:
+                span(hours)
+            except InvalidJob as error:
+                raise InvalidJob(f"{self.name}: hours: {error.message}", hint=error.hint) from None
+
+    @property
+    def pool(self) -> int:
+        """How many nodes it chooses from at most; 0: from all."""
+        return 0
+
+    @property
+    def restricts(self) -> bool:
+        """Whether it may bar anybody; if not, it isn't asked about each node at every event."""
+        return bool(self.nodes or self.tags or self.hours)
+
+    def excludes(self, one: Candidate) -> str:
+        """Why a node takes no part in the job, whatever the time; "": it does."""
+        if self.nodes and one.node not in self.nodes:
+            return "not named by the job"
+        missing = [tag for tag in self.tags if tag not in one.tags]
+        return f"without the tag {missing[0]}" if missing else ""
+
+    def closed(self, one: Candidate, wall: float) -> str:
+        """Why a node is not asked at this time (seconds since 1970); "": it may be."""
+        for spans in self._spans(one):
+            if not is_open(spans, wall):
+                return f"only {', '.join(spans)} UTC"
+        return ""
+
+    def opens(self, one: Candidate, wall: float) -> float:
+        """The next time after this at which a node that is `closed` may be asked, or at which to look again."""
+        return min(next_opening(spans, wall) for spans in self._spans(one) if not is_open(spans, wall))
+
+    def _spans(self, one: Candidate) -> list[tuple[str, ...]]:
+        """Hours that must all be open: the node's own, the job's, and those of each of its tags."""
+        told: dict[str, list[str]] = {}
+        for text in self.hours:
+            tag, _, hours = text.rpartition(" ")
+            if not tag or tag in one.tags:
+                told.setdefault(tag, []).append(hours)
+        return [tuple(spans) for spans in (one.hours, *told.values()) if spans]
+
+    def pick(self, candidates: Sequence[Candidate], count: int, rng: Random) -> Picked:
+        """So many of them; all if there are no more. `candidates` are sorted by name."""
+        if count >= len(candidates):
+            return Picked(tuple(sorted(one.node for one in candidates)))
+        return Picked(tuple(sorted(rng.sample([one.node for one in candidates], count))), "drawn at random")
+
+
+def check(about: About) -> None:
+    """Raise `Refused` for tags or hours that are none, or too many."""
+    if len(about.tags) > TAGS_MAX or len(about.hours) > HOURS_MAX:
+        raise Refused(f"a node has at most {TAGS_MAX} tags and {HOURS_MAX} hours", code="node.about")
+    for tag in about.tags:
+        if not TAG.fullmatch(tag):
+            raise Refused(f"{tag[:70]!r} is no tag", code="node.about", hint="use a-z, 0-9, '.', '_', '-'")
+    for hours in about.hours:
+        try:
+            span(hours)
+        except InvalidJob as error:
+            raise Refused(error.message, code="node.about", hint=error.hint) from None
+
+
+def of_info(info: Mapping[str, Any]) -> About:
+    """What a node says of itself at its hello, `tags` and `hours` among it. Raises `Refused`."""
+    found = {}
+    for name in ("tags", "hours"):
+        words = info.get(name, [])
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+            raise Refused(f"{name} are a list of words", code="node.about")
+        found[name] = tuple(dict.fromkeys(words))
+    about = About(**found)
+    check(about)
+    return about
+
+
+def draw(candidates: Sequence[Candidate], count: int, rng: Random) -> list[Candidate]:
+    """So many, without replacement, each in proportion to its examples (Efraimidis, Spirakis 2006: the least of
+    exponential waiting times with those rates). Who has told none yet counts as the mean of the others."""
+    known = [one.examples for one in candidates if one.examples]
+    usual = sum(known) / len(known) if known else 1.0
+    waits = {one.node: rng.expovariate((one.examples or usual) / usual) for one in candidates}
+    return sorted(candidates, key=lambda one: (waits[one.node], one.node))[:count]
+
+
+def listed(words: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(words) - NAMED_MAX
+    return ", ".join(words[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,181 @@
+"""A parameter server whose model is split over k shards, each of which sums and steps a part of its own.
+
+Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su: "Scaling Distributed Machine Learning with the
+Parameter Server", OSDI 2014; Dean et al.: "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, where each
+shard applies updates, and keeps Adagrad's state, of its part alone. A method can be split so if what becomes of a
+weight depends on that weight, on its own sums and moments, and on numbers that all shards know: it says so by
+`Algorithm.coordinatewise`, and then k shards come to the same bits as one. A method that needs a norm or a product over
+the model cannot.
+
+    part i of a tensor type with n numbers: from floor(i n / k) to floor((i + 1) n / k), in the order of the body
+
+`Shard` is all that one of them is told and asked, so that it could stand anywhere; here all stand in the hub's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.sums import SumKind, Totals
+from shoal.core.tree import DTYPES, Bytes, Layout, Sliceable, Slots, Tree
+
+T = TypeVar("T")
+Each = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
+"""`each(do, numbers)`: what `do` makes of each number, in that order: `map`, or a thread pool's."""
+
+Spans = dict[str, tuple[int, int]]
+"""Of each tensor in a part: the first of its numbers that belong to the part, and the first beyond."""
+
+SHARDS_MAX = 256
+
+
+def split(layout: Layout, count: int) -> tuple[Spans, ...]:
+    """What each of so many parts holds: of each type of number nearly the same amount."""
+    parts: tuple[Spans, ...] = tuple({} for _ in range(count))
+    for segment in layout.segments:
+        total = (segment.stop - segment.start) // segment.itemsize
+        edges = [segment.first + index * total // count for index in range(count + 1)]
+        for leaf in layout.leaves:
+            if leaf.dtype != segment.dtype or not leaf.elements:
+                continue
+            for part, (start, stop) in zip(parts, pairwise(edges), strict=True):
+                first, last = max(start, leaf.first), min(stop, leaf.first + leaf.elements)
+                if first < last:
+                    part[leaf.name] = first - leaf.first, last - leaf.first
+    return parts
+
+
+class Pieces:
+    """Ranges of some bytes, one after the other; read when they are asked for."""
+
+    def __init__(self, data: Sliceable, ranges: Sequence[tuple[int, int]]) -> None:
+        self._data, self._ranges = data, _merged(ranges)
+        self._length = sum(stop - start for start, stop in self._ranges)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, part: slice) -> Any:
+        start, stop, _ = part.indices(len(self))
+        found = [self._data[a:b] for a, b in self._within(start, stop)]
+        return found[0] if len(found) == 1 else np.concatenate([_bytes(one) for one in found] or [_bytes(b"")])
+
+    def _within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        passed = 0
+        for first, last in self._ranges:
+            a, b = max(start, passed), min(stop, passed + last - first)
+            if a < b:
+                yield first + a - passed, first + b - passed
+            passed += last - first
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], stop
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _bytes(raw: Any) -> Bytes:
+    return raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, np.uint8)
+
+
+def cut(tree: Tree, spans: Spans) -> Tree:
+    """The part of a tree that these spans name, a view of it. A tensor that is cut has one dimension."""
+    ranges, entries = [], []
+    for leaf in tree.layout.leaves:
+        if leaf.name in spans:
+            first, last = spans[leaf.name]
+            size = DTYPES[leaf.dtype].itemsize
+            ranges.append((leaf.start + first * size, leaf.start + last * size))
+            entries.append((leaf.name, leaf.dtype, leaf.shape if last - first == leaf.elements else (last - first,)))
+    return Tree(Layout.placed(entries), Pieces(tree.data, ranges))
+
+
+def joined(layout: Layout, parts: Sequence[Tree], spans: Sequence[Spans]) -> Tree:
+    """The tree of that layout whose parts these are."""
+    buffer = np.empty(layout.nbytes, np.uint8)
+    for part, held in zip(parts, spans, strict=True):
+        for leaf in part.layout.leaves:
+            whole = layout.index[leaf.name]
+            start = whole.start + held[leaf.name][0] * DTYPES[leaf.dtype].itemsize
+            buffer[start : start + leaf.stop - leaf.start] = part.block(leaf.start, leaf.stop)
+    return Tree(layout, buffer)
+
+
+class Shard:
+    """One part of the server: it knows its part of every tree, and nothing of the others."""
+
+    def __init__(self, kind: SumKind) -> None:
+        self.totals = Totals(kind)
+
+    def add(self, part: Slots, weight: float, norm: float) -> None:
+        """Add `weight` times its part of an update; `norm` bounds every number of the whole. Raises `Refused`."""
+        self.totals.add(part, weight, norm)
+
+    def step(self, algorithm: Algorithm, part: Slots) -> Slots:
+        """Its part of the next version, from its part of the last. Uses its sums up."""
+        return algorithm.step(part, self.totals)
+
+
+class Sharded(Totals):
+    """What a round has gathered, kept by k shards: the hub's side of them. Takes the place of `Totals`."""
+
+    def __init__(self, kind: SumKind, layout: Layout, count: int, each: Each = map) -> None:
+        super().__init__(kind)
+        self._each, self._spans = each, split(layout, count)
+        self._names = frozenset(layout.index)
+        self.shards = [Shard(kind) for _ in self._spans]
+
+    def add(self, slots: Slots, weight: float, norm: float) -> None:
+        """Add `weight * slots`, each shard its part. Either all of it is added or, when it is refused, nothing: shards
+        refuse alike, by the bound and the numbers, which are the same for all."""
+        self._do(lambda index: self.shards[index].add(self._cut(slots, index), weight, norm))
+        self.weight += Fraction(weight)
+        self.count += 1
+
+    def _cut(self, slots: Slots, index: int) -> Slots:
+        spans = self._spans[index]
+        for name, value in slots.items():
+            assert not isinstance(value, Tree) or value.layout.index.keys() <= self._names, f"{name} has other tensors"
+        return {name: cut(value, spans) if isinstance(value, Tree) else value for name, value in slots.items()}
+
+    def _do(self, do: Callable[[int], T]) -> list[T]:
+        return list(self._each(do, range(len(self.shards))))
+
+    def gap(self, name: str) -> float:
+        """The squared Euclidean norm of the weighted mean of a tree slot; 0 of none. Changes nothing."""
+        return sum(shard.totals.gap(name) for shard in self.shards)
+
+    def mean_onto(self, name: str, base: Tree, rate: float = 1.0) -> Tree:
+        """`base + rate * mean` of a tree slot. Uses the sums up."""
+
+        def one(index: int) -> Tree:
+            return self.shards[index].totals.mean_onto(name, cut(base, self._spans[index]), rate)
+
+        return joined(base.layout, self._do(one), self._spans)
+
+    def step(self, algorithm: Algorithm, slots: Slots) -> Slots:
+        """The next version's slots: each shard steps its part of each tree; of numbers all must say the same."""
+        parts = self._do(lambda index: self.shards[index].step(algorithm, self._cut(slots, index)))
+        found: Slots = {}
+        for name, first in parts[0].items():
+            values = [part[name] for part in parts]
+            old = slots.get(name)
+            if not isinstance(first, Tree):
+                assert all(value == first for value in values), f"shards disagree on {name}: {values}"
+                found[name] = first
+            else:
+                assert isinstance(old, Tree), f"{name} is a tree that the last version had none of"
+                found[name] = joined(old.layout, [value for value in values if isinstance(value, Tree)], self._spans)
+        return found

@@ -1,0 +1,77 @@
+"""Two bytes per number instead of four or eight.
+
+Micikevicius et al.: "Mixed Precision Training", ICLR 2018, for what travels: sums and models stay as wide as they are.
+bf16 keeps the range of float32 with 8 bits of precision, fp16 has 11 bits and ends at 65504, beyond which a number
+becomes infinite, and its update is refused. Rounding is to nearest, ties to even.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from shoal.core.errors import InvalidJob
+from shoal.core.filter import Filter, Stage
+from shoal.core.tree import BLOCK_ELEMENTS, DTYPES, Bytes, Layout, Tree, from_float, to_float
+
+WIDE = frozenset({"F64", "F32"})
+
+
+@dataclass(frozen=True)
+class Half(Filter):
+    """Send 16 bits per number."""
+
+    name: ClassVar[str] = "half"
+    title: ClassVar[str] = "Half precision (Micikevicius et al. 2018)"
+    stage: ClassVar[Stage] = "precision"
+
+    form: Literal["bf16", "fp16"] = "bf16"
+    """bf16: the range of float32; fp16: eight times as precise, up to 65504."""
+
+    def __post_init__(self) -> None:
+        if self.form not in ("bf16", "fp16"):
+            raise InvalidJob(f"half: form is {self.form!r}, but must be bf16 or fp16")
+
+    @property
+    def whole(self) -> bool:
+        """Each number is rounded by itself, to 8 or 11 bits."""
+        return True
+
+    def layout(self, layout: Layout) -> Layout:
+        """The same tensors, the wide ones in half."""
+        narrow = self.form.upper().replace("FP", "F")
+        return Layout.of(
+            (leaf.name, narrow if leaf.dtype in WIDE else leaf.dtype, leaf.shape) for leaf in layout.leaves
+        )
+
+    def encode(self, tree: Tree, seed: int) -> Tree:
+        """Round every wide number."""
+        return _turned(tree, self.layout(tree.layout))
+
+    def decode(self, tree: Tree, layout: Layout) -> Tree:
+        """Widen again."""
+        return _turned(tree, layout)
+
+
+def _turned(tree: Tree, layout: Layout) -> Tree:
+    """The same tensors in the types of another layout."""
+    out = np.empty(layout.nbytes, np.uint8)
+    for leaf in tree.layout.leaves:
+        place = layout.index[leaf.name]
+        if leaf.dtype == place.dtype:
+            out[place.start : place.stop] = tree.block(leaf.start, leaf.stop)
+        elif leaf.elements:
+            _turn(tree, leaf.start, leaf.dtype, place.dtype, out[place.start : place.stop])
+    return Tree(layout, out)
+
+
+def _turn(tree: Tree, start: int, dtype: str, to: str, out: Bytes) -> None:
+    """Numbers from `start` on as another type, block by block, until `out` is full."""
+    source, goal = DTYPES[dtype].itemsize, DTYPES[to].itemsize
+    for first in range(0, out.size // goal, BLOCK_ELEMENTS):
+        count = min(BLOCK_ELEMENTS, out.size // goal - first)
+        wide = to_float(tree.block(start + first * source, start + (first + count) * source), dtype)
+        with np.errstate(over="ignore"):  # a number beyond the range becomes infinite, and is refused as that
+            from_float(wide, to, out[first * goal : (first + count) * goal])

@@ -1,0 +1,83 @@
+"""The few numbers that matter most, now; the others later.
+
+Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018 (top-k, Definition 2.1); Aji, Heafield: "Sparse
+Communication for Distributed Gradient Descent", EMNLP 2017. Of the n floats of an update the k = ceil(share * n) of
+greatest magnitude are sent, with their places, so a number costs eight bytes and can cost fewer in half precision or
+quantised. What was left out is added to the node's next update (`shoal.core.filter.pack_all`), once this one counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InvalidJob, InvalidPayload
+from shoal.core.filter import Filter, Stage
+from shoal.core.floats import Floats, count_floats, part, put_whole, row, scatter, take_whole, whole_entries
+from shoal.core.tree import DTYPES, Layout, Tree
+
+PLACES, VALUES = "places", "values"
+
+
+@dataclass(frozen=True)
+class TopK(Filter):
+    """Send the numbers of greatest magnitude."""
+
+    name: ClassVar[str] = "top_k"
+    title: ClassVar[str] = "Top-k with error feedback (Stich et al. 2018)"
+    stage: ClassVar[Stage] = "choice"
+    feedback: ClassVar[bool] = True
+
+    share: float = 0.01
+    """k / n: the share of all numbers that an update sends."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise InvalidJob(f"top_k: share is {self.share}, but a share of the numbers lies in (0, 1]")
+
+    def layout(self, layout: Layout) -> Layout:
+        """Places, rising, and values; then the whole numbers."""
+        floats = count_floats(layout)
+        sent = ceil(self.share * floats)
+        wide = "I32" if floats <= np.iinfo(np.int32).max else "I64"
+        return Layout.of([(PLACES, wide, (sent,)), (VALUES, "F32", (sent,)), *whole_entries(layout)])
+
+    def encode(self, tree: Tree, seed: int) -> Tree:
+        """Choose. Of numbers of one magnitude the first go."""
+        layout = self.layout(tree.layout)
+        buffer = np.empty(layout.nbytes, np.uint8)
+        out = Tree(layout, buffer)
+        values = row(tree)
+        places = greatest(values, layout.index[VALUES].elements)
+        part(out, PLACES).view(DTYPES[layout.index[PLACES].dtype])[:] = places
+        part(out, VALUES).view("<f4")[:] = values[places]
+        put_whole(tree, layout, buffer)
+        return out
+
+    def decode(self, tree: Tree, layout: Layout) -> Tree:
+        """Zero wherever nothing was sent. Raises `InvalidPayload` for places that are no rising ones of this tree."""
+        places = part(tree, PLACES).view(DTYPES[tree.layout.index[PLACES].dtype])
+        floats = count_floats(layout)
+        if places.size and (places[0] < 0 or places[-1] >= floats or np.any(places[1:] <= places[:-1])):
+            raise InvalidPayload(f"the places of an update must rise from 0 to {floats - 1}", code="payload.places")
+        values = np.zeros(floats, np.float32)
+        values[places] = part(tree, VALUES).view("<f4")
+        out = np.zeros(layout.nbytes, np.uint8)
+        scatter(values, layout, out)
+        take_whole(tree, layout, out)
+        return Tree(layout, out)
+
+
+def greatest(values: Floats, count: int) -> npt.NDArray[np.intp]:
+    """The places of the `count` numbers of greatest magnitude, rising; what is not a number comes first."""
+    size = np.nan_to_num(np.abs(values), nan=np.inf, posinf=np.inf)
+    if count >= size.size:
+        return np.arange(size.size)
+    least = np.partition(size, size.size - count)[size.size - count]
+    above = np.flatnonzero(size > least)
+    level = np.flatnonzero(size == least)[: count - above.size]
+    return np.sort(np.concatenate([above, level]))

@@ -1,0 +1,44 @@
+"""What is wrong with a job file, place by place: for forms, which show each mistake at its field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from shoal.core.errors import InvalidJob
+
+TEXT_CHARS_MAX = 500
+"""Of a mistake's text, which quotes what somebody has written."""
+
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """`place`: keys, and numbers of tables, from the top of the file; empty: the job as a whole."""
+
+    place: Place
+    text: str
+    hint: str = ""
+    code: str = InvalidJob.default_code
+
+    def error(self) -> InvalidJob:
+        """The same as an exception."""
+        return InvalidJob(self.text, code=self.code, hint=self.hint)
+
+
+def of_error(error: InvalidJob, place: Place, fields: Collection[str]) -> Mistake:
+    """An error that a table as a whole has raised, at the first of its fields that the text speaks of."""
+    named = next((word for word in re.findall(r"[a-z_][a-z0-9_]*", error.message) if word in fields), None)
+    return Mistake((*place, named) if named else place, error.message, error.hint, error.code)
+
+
+def of_validation(error: ValidationError, prefix: str = "") -> Iterator[tuple[Place, str, bool]]:
+    """(place, text, whether it is a key that nobody knows) of each thing that is wrong with the types of values."""
+    for one in error.errors(include_url=False, include_input=False):
+        where, unknown = ".".join(str(part) for part in one["loc"]), one["type"] == "extra_forbidden"
+        text = f"{prefix}{where}: {'unknown key' if unknown else one['msg']}"
+        yield tuple(one["loc"]), text[:TEXT_CHARS_MAX], unknown

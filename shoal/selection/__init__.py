@@ -1,0 +1,1 @@
+"""Who takes part: one file, one way of choosing."""

@@ -1,0 +1,64 @@
+"""Runs of jobs that choose their nodes: as in `swarm`, with every way of choosing, tags, and hours that pass meanwhile;
+and with models that are split over shards.
+
+Nodes that the job leaves out are among those that it can do without. Virtual time begins at midnight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.message import About
+from shoal.core.selection import Selection
+from shoal.selection.examples import ByExamples
+from shoal.selection.power_of_choice import PowerOfChoice
+from shoal.selection.uniform import Uniform
+from shoal.sim import swarm
+from shoal.sim.swarm import Scenario
+from shoal.sim.world import World
+
+HOURS: tuple[tuple[str, ...], ...] = (
+    (),
+    (),
+    ("00:01-24:00",),
+    ("00:00-00:01", "00:03-24:00"),
+    ("23:00-00:01", "00:02-01:00"),
+)
+"""A node's; a run with its grace takes ten minutes or a little more."""
+
+
+def draw(seed: int) -> Scenario:
+    """The run of that seed: a storm, and who may be asked in it."""
+    scenario = swarm.draw_storm(seed, Random(seed))
+    rng = Random(f"choosing of {seed}")
+    setup = scenario.setup
+    out = {node for node in sorted(scenario.frail) if rng.random() < 0.8}
+    by_tag = rng.random() < 0.5
+    about = {
+        node: About(() if node in out and by_tag else ("phone", "eu"), rng.choice(HOURS))
+        for node in setup.nodes
+        if node in out or rng.random() < 0.9 or by_tag
+    }
+    fields = {
+        "tags": ("phone",) if out and by_tag else (),
+        "nodes": tuple(node for node in setup.nodes if node not in out) if out and not by_tag else (),
+        "hours": rng.choice(((), ("phone 00:00-00:02", "phone 00:04-24:00"), ("00:01-24:00",))),
+    }
+    shards = rng.choice((1, 1, 2, 3)) if setup.algorithm == Algorithm() else 1
+    plan = replace(setup.plan, selection=draw_selection(rng, fields), shards=shards)
+    return replace(scenario, setup=replace(setup, plan=plan, about=about))
+
+
+def draw_selection(rng: Random, fields: dict[str, tuple[str, ...]]) -> Selection:
+    """One of all ways of choosing."""
+    if rng.random() < 0.4:
+        return PowerOfChoice(**fields, candidates=rng.choice((0, 0, 2, 4)))
+    return rng.choice((Uniform, ByExamples))(**fields)
+
+
+def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> World:
+    """The run of that seed. Raises `Broken`."""
+    return swarm.run_seed(seed, tell, draw, "--choosing ")

@@ -1,0 +1,102 @@
+"""What cannot work is told before the start where it can be known then; where not, it costs nothing but itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+import shoal
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import InvalidJob
+from shoal.core.filter import Filter
+from shoal.core.tree import Layout, Tree
+from shoal.plugins import algorithms, filters
+from shoal.spec import check_job, parse_job
+from tests.algorithms.softmax import unbalanced
+
+KEEPERS = sorted(name for name, kind in algorithms().items() if not kind.gossips)
+
+
+def job(**tables: Any) -> dict[str, Any]:
+    return {"name": "j", **tables}
+
+
+@pytest.mark.parametrize("name", KEEPERS)
+def test_a_method_that_does_not_declare_gossip_is_refused_it(name: str) -> None:
+    asked = job(algorithm={"name": name}, gossip={"allowed": True})
+    (mistake,) = [one for one in check_job(asked) if one.place[0] == "gossip"]
+    assert mistake.place == ("gossip", "allowed")
+    assert mistake.text.startswith(f"{name} keeps more than the model")
+    assert "fedavg" in mistake.hint
+    assert "fedadam" in KEEPERS
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_a_foreign_hyper_parameter_is_told_with_a_suggestion(name: str) -> None:
+    (mistake,) = check_job(job(algorithm={"name": name, "batch_sizes": 8}))
+    assert mistake.place == ("algorithm", "batch_sizes")
+    assert mistake.text == f"algorithm {name}: no field 'batch_sizes'"
+    assert mistake.hint == "did you mean 'batch_size'?"
+
+
+def test_a_hyper_parameter_of_another_method() -> None:
+    (mistake,) = check_job(job(algorithm={"name": "fedavg", "mu": 0.1}))
+    assert mistake.text == "algorithm fedavg: no field 'mu'"
+    assert mistake.hint == "known: batch_size, epochs, lr"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needy(Algorithm):
+    """Somebody's method, whose field has no default."""
+
+    name: ClassVar[str] = "needy"
+    temper: float
+    """How hot it may get."""
+
+
+def test_a_missing_hyper_parameter_is_told_with_what_it_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(algorithms(), "needy", Needy)
+    (mistake,) = check_job(job(algorithm={"name": "needy"}))
+    assert mistake.place == ("algorithm", "temper")
+    assert mistake.text == "algorithm needy: temper is missing, and has no default"
+    assert mistake.hint == "say temper = …: How hot it may get."
+    both = check_job(job(algorithm={"name": "needy", "tempr": 1.0}))
+    assert [one.place[-1] for one in both] == ["tempr", "temper"]
+    assert both[0].hint == "did you mean 'temper'?"
+    assert check_job(job(algorithm={"name": "needy", "temper": 1.0})) == []
+
+
+@dataclass(frozen=True)
+class OneWay(Filter):
+    """Somebody's filter that forgets how to decode."""
+
+    name: ClassVar[str] = "one_way"
+
+    def layout(self, layout: Layout) -> Layout:
+        return Layout.of([("gone", "U8", (0,))])
+
+    def encode(self, tree: Tree, seed: int) -> Tree:
+        return Tree(self.layout(tree.layout), b"")
+
+
+def test_a_list_of_filters_that_cannot_be_undone_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(filters(), "one_way", OneWay)
+    with pytest.raises(InvalidJob, match="one_way cannot undo"):
+        parse_job(job(filters=[{"name": "one_way"}]))
+
+
+def test_a_report_above_the_bound_of_staleness_does_not_count_and_its_node_begins_anew() -> None:
+    """The slow one is ten versions late; whoever is in time goes on, and it is no failure of the node's."""
+    schedule = {"name": "buffer", "size": 1, "staleness_max": 2, "min_nodes": 3}
+    given = job(rounds=40, algorithm={"name": "fedbuff", "lr": 0.5}, schedule=schedule, seed=1)
+    result = shoal.simulate(parse_job(given), unbalanced(tested=True), slow={"node-2": 10.0})
+    told = [note for note in result.notes if note.kind == "refusal"]
+    assert told
+    assert {note.node for note in told} == {"node-2"}
+    assert all("versions too late" in note.text for note in told)
+    assert result.state == "done"
+    assert len(result.versions) == 41
+    assert not [note for note in result.notes if note.kind == "warning"], "nobody is given up"
+    assert result.accuracy > 0.8

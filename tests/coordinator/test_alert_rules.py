@@ -1,0 +1,93 @@
+"""When an operator is told, and when not: pure rules, looked at on a clock of the test's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.alerts import CLEAR_S, HOLD_S, Alarms, Condition, JobNow, Limits, Now, conditions
+
+LIMITS = Limits(stalled_s=600.0, disk_bytes=1000)
+WELL = JobNow("digits", waited_s=5.0, usual_s=4.0)
+
+
+def kinds(now: Now, *open_keys: tuple[str, str, str]) -> list[str]:
+    return [found.kind for found in conditions(now, LIMITS, frozenset(open_keys))]  # type: ignore[arg-type]
+
+
+def test_where_all_is_well_nobody_is_told() -> None:
+    assert kinds(Now((WELL,), 10_000)) == []
+    assert kinds(Now((), None)) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        ({"lost": ("ada",)}, "node-lost", "ada"),
+        ({"got": 1, "quorum": 3}, "quorum-missed", "1 of the 3"),
+        ({"diverged": "eval/loss is NaN"}, "diverged", "NaN"),
+        ({"waited_s": 601.0}, "no-progress", "10 minutes"),
+        ({"waited_s": 601.0, "usual_s": None}, "no-progress", "10 minutes"),
+    ],
+)
+def test_what_is_wrong_with_a_job(wrong: dict[str, object], kind: str, words: str) -> None:
+    (found,) = conditions(Now((replace(WELL, **wrong),), 10_000), LIMITS)  # type: ignore[arg-type]
+    assert (found.kind, found.job) == (kind, "digits")
+    assert words in found.text
+
+
+def test_a_job_whose_versions_take_long_is_waited_for() -> None:
+    assert kinds(Now((replace(WELL, waited_s=3000.0, usual_s=400.0),))) == []
+    assert kinds(Now((replace(WELL, waited_s=4001.0, usual_s=400.0),))) == ["no-progress"]
+
+
+def test_the_disk_must_have_some_more_before_it_is_well_again() -> None:
+    disk = ("disk-low", "", "")
+    assert kinds(Now((), 999)) == ["disk-low"]
+    assert kinds(Now((), 1000)) == []
+    assert kinds(Now((), 1200), disk) == ["disk-low"]
+    assert kinds(Now((), 1250), disk) == []
+
+
+LOST, DISK = Condition("node-lost", "x", "digits", "ada"), Condition("disk-low", "x")
+
+
+def test_an_alert_is_raised_once_and_cleared_once() -> None:
+    alarms = Alarms()
+    assert alarms.look([LOST], 0.0) == ([LOST], [])
+    assert alarms.look([LOST], 1.0) == ([], [])
+    assert alarms.look([], 2.0) == ([], [])
+    assert alarms.look([], 2.0 + CLEAR_S) == ([], [LOST.key])
+    assert alarms.look([], 3.0 + CLEAR_S) == ([], [])
+    assert alarms.look([LOST], 4.0 + CLEAR_S) == ([LOST], [])
+
+
+def test_nothing_flaps() -> None:
+    alarms, told = Alarms(), 0
+    for second in range(600):
+        raised, cleared = alarms.look([LOST] if second % 20 < 10 else [], float(second))
+        told += len(raised) + len(cleared)
+    assert told == 1
+
+
+def test_some_must_hold_for_a_while() -> None:
+    alarms = Alarms()
+    assert alarms.look([DISK], 0.0) == ([], [])
+    assert alarms.look([], 1.0) == ([], [])
+    assert alarms.look([DISK], 2.0) == ([], []), "it has begun anew"
+    assert alarms.look([DISK], 2.0 + HOLD_S["disk-low"]) == ([DISK], [])
+
+
+def test_two_nodes_are_two_alerts() -> None:
+    other = replace(LOST, node="bob")
+    alarms = Alarms()
+    alarms.look([LOST], 0.0)
+    assert alarms.look([LOST, other], 1.0) == ([other], [])
+
+
+def test_a_process_that_starts_anew_does_not_tell_again() -> None:
+    alarms = Alarms({LOST.key})
+    assert alarms.look([LOST], 0.0) == ([], [])
+    alarms.look([], 1.0)
+    assert alarms.look([], 1.0 + CLEAR_S) == ([], [LOST.key])

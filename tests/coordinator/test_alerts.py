@@ -1,0 +1,212 @@
+"""Alerts of a coordinator: each condition seen for real, told once, kept, acknowledged, and posted elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator import alerts, service, webhook
+from coordinator.webhook import signature
+from tests.coordinator.server import Inside, inside, until
+from tests.coordinator.sse import listening
+from tests.coordinator.stage import SIZE, problem, set_up
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "WATCH_S", 0.02)
+    monkeypatch.setattr(alerts, "CLEAR_S", 0.1)
+    monkeypatch.setitem(alerts.HOLD_S, "disk-low", 0.0)
+    monkeypatch.setattr(webhook, "FIRST_S", 0.01)
+
+
+def told(running: Inside, kind: str, **more: Any) -> list[dict[str, Any]]:
+    return [one for one in running.get("/alerts", **more)["alerts"] if one["kind"] == kind]
+
+
+def waited(running: Inside, kind: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = until(f"an alert: {kind}", lambda: told(running, kind, **more))[0]
+    return found
+
+
+def test_a_node_is_lost_and_comes_back(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", lease_s=0.5, alert_disk_bytes=0) as running:
+        stage = set_up(running)
+        found = waited(running, "node-lost")
+        assert found["job"] == "main"
+        assert found["node"] in ("n0", "n1", "n2")
+        assert found["cleared_at"] is None
+        until("all of them", lambda: len(told(running, "node-lost")) == 3)
+        node = stage.nodes[0]
+        until(
+            "it to be over",
+            lambda: (
+                node.ask("GET", "/work", params={"wait_s": 0.05})
+                and [one for one in told(running, "node-lost") if one["node"] == "n0" and one["cleared_at"]]
+            ),
+        )
+        stage.close()
+
+
+def test_a_node_that_leaves_is_not_lost(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", lease_s=0.4, alert_disk_bytes=0) as running:
+        stage = set_up(running)
+        stage.dismiss("n2")
+        until("the others", lambda: len(told(running, "node-lost")) == 2)
+        assert {one["node"] for one in told(running, "node-lost")} == {"n0", "n1"}
+        stage.close()
+
+
+def test_a_quorum_is_missed(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_disk_bytes=0) as running:
+        stage = set_up(running, schedule={"deadline_s": 0.2, "quorum": 2})
+        found = waited(running, "quorum-missed")
+        assert "0 of the 2 reports" in found["text"]
+        stage.close()
+
+
+def test_a_model_diverges(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_disk_bytes=0) as running:
+        stage = set_up(running)
+        problem(stage.report(np.full(SIZE, np.nan, np.float32)), 422, "payload.not-finite")
+        found = waited(running, "diverged")
+        assert "n0" in found["text"]
+        stage.close()
+
+
+def test_a_metric_that_is_not_finite(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_disk_bytes=0) as running:
+        stage = set_up(running)
+        for node in ("n0", "n1"):
+            assert stage.report(node=node, metrics={"eval/loss": "NaN", "eval/examples": 3.0}).status_code == 200
+        assert waited(running, "diverged")["text"] == "eval/loss of version 0 is NaN"
+        stage.close()
+
+
+def test_nothing_goes_on(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_stalled_s=0.3, alert_disk_bytes=0) as running:
+        stage = set_up(running)
+        assert waited(running, "no-progress")["job"] == "main"
+        running.post("/jobs/main/pause")
+        until("it to be over", lambda: not told(running, "no-progress", standing=True))
+        stage.close()
+
+
+def test_the_disk_is_low_once_whatever_restarts(tmp_path: Path) -> None:
+    for life in range(2):
+        with inside(tmp_path / "data", alert_disk_bytes=2**60) as running:
+            found = waited(running, "disk-low")
+            assert found["job"] == ""
+            assert len(told(running, "disk-low")) == 1, life
+
+
+def test_an_alert_is_acknowledged_by_operators(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_disk_bytes=2**60) as running, listening(running.url) as events:
+        found = waited(running, "disk-low")
+        viewer = running.post("/tokens", {"role": "viewer"})["token"]
+        path = f"/api/v1/alerts/{found['id']}/acknowledge"
+        headers = {"Authorization": f"Bearer {viewer}"}
+        problem(running.request("POST", path, headers=headers), 403, "auth.forbidden")
+        first = running.post(f"/alerts/{found['id']}/acknowledge")
+        assert first["seen_at"]
+        assert running.post(f"/alerts/{found['id']}/acknowledge") == first
+        said = next(event for event in events if event.name == "alert" and event.data["seen_at"])
+        assert said.data == first
+        problem(running.request("POST", "/api/v1/alerts/99/acknowledge"), 404, "alert.unknown")
+
+
+# Elsewhere
+
+
+class Receiver:
+    """Takes messages; `answers` are the next statuses."""
+
+    def __init__(self) -> None:
+        self.got: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
+        self.answers: list[int] = []
+        self.paths: list[str] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.paths.append(self.path)
+                status = receiver.answers.pop(0) if receiver.answers else 204
+                self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", "/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                if status == 204:
+                    receiver.got.put(({name.lower(): value for name, value in self.headers.items()}, body))
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook/x"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def test_an_alert_is_posted_and_signed(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [503, 500]
+    hook = {"alert_webhook": receiver.url, "alert_webhook_secret": "geheim"}
+    with inside(tmp_path / "data", alert_disk_bytes=2**60, **hook) as running:
+        headers, body = receiver.got.get(timeout=60)
+        assert receiver.paths == ["/hook/x"] * 3, "tried again"
+        said = json.loads(body)
+        assert said == {"event": "raised", **waited(running, "disk-low")}
+        at, _, given = headers["shoal-signature"].partition(",v1=")
+        mine = hmac.new(b"geheim", at.removeprefix("t=").encode() + b"." + body, hashlib.sha256).hexdigest()
+        assert given == mine
+        assert "authorization" not in headers
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [302]
+    with inside(tmp_path / "data", alert_disk_bytes=2**60, alert_webhook=receiver.url) as running:
+        waited(running, "disk-low")
+        until("the try", lambda: receiver.paths)
+        running.coordinator.watch.webhook.tell({"id": 2})  # type: ignore[union-attr]
+        running.loop.call_soon_threadsafe(running.coordinator.watch.webhook._bell.set)  # type: ignore[union-attr]
+        receiver.got.get(timeout=60)
+        assert set(receiver.paths) == {"/hook/x"}
+
+
+def test_a_receiver_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+    """The address takes no connection's data: jobs, alerts and the end of the process do not wait for it."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+        with inside(tmp_path / "data", alert_disk_bytes=2**60, alert_webhook=url) as running:
+            waited(running, "disk-low")
+            set_up(running).close()
+            assert running.get("/jobs/main")["state"] == "running"
+
+
+def test_a_signature_is_of_its_time_and_body() -> None:
+    one = signature("s", b"x", 1)
+    assert one.startswith("t=1,v1=")
+    assert len({one, signature("s", b"x", 2), signature("s", b"y", 1), signature("t", b"x", 1)}) == 4

@@ -1,0 +1,104 @@
+"""What holds on SQLite holds on PostgreSQL: these tests are run on the one where they stand, and on the other here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator import server as coordinators
+from tests.coordinator.postgres import Cluster
+from tests.coordinator.test_alerts import test_an_alert_is_acknowledged_by_operators
+from tests.coordinator.test_control import test_tags_are_kept_told_and_changed
+from tests.coordinator.test_failures import (
+    stage,
+    test_pages_and_filters,
+    test_the_oldest_are_forgotten,
+    test_who_failed_how_far_and_why,
+)
+from tests.coordinator.test_jobs import test_the_model_is_the_predicted_one, test_what_is_told_of_a_job_is_so
+from tests.coordinator.test_journal import (
+    test_a_deadline_rings_also_after_a_restart,
+    test_a_restart_restores_the_hub,
+    test_events_that_come_together_share_a_commit,
+    test_the_journal_is_trimmed,
+)
+from tests.coordinator.test_logs import (
+    node,
+    test_a_batch_that_comes_twice_is_kept_once_also_after_a_restart,
+    test_a_text_is_found_wherever_it_stands,
+    test_levels_jobs_nodes_and_pages,
+    test_lines_go_by_age_and_by_size,
+)
+from tests.coordinator.test_papers import (
+    test_papers_outlive_the_coordinator,
+    test_what_was_booked_is_known_after_a_death,
+)
+from tests.coordinator.test_reports import (
+    filled,
+    test_a_report_that_is_sent_again_is_one,
+    test_a_round_while_it_is_open_and_when_it_has_closed,
+    test_bytes_are_those_of_the_ledger,
+    test_one_clients_line,
+    test_only_the_newest_are_kept,
+    test_reports_are_paged_both_ways,
+    test_the_bands,
+    test_the_heat_map,
+    test_the_heat_map_is_thinned_and_paged,
+    test_what_diverged_is_told_whatever_is_thinned,
+)
+from tests.coordinator.test_retention import test_updates_stay_where_they_should
+from tests.coordinator.test_stream import test_a_replay_is_the_feed
+from tests.coordinator.test_traffic import test_the_parts_make_the_whole
+
+__all__ = [
+    "filled",
+    "node",
+    "stage",
+    "test_a_batch_that_comes_twice_is_kept_once_also_after_a_restart",
+    "test_a_deadline_rings_also_after_a_restart",
+    "test_a_replay_is_the_feed",
+    "test_a_report_that_is_sent_again_is_one",
+    "test_a_restart_restores_the_hub",
+    "test_a_round_while_it_is_open_and_when_it_has_closed",
+    "test_a_text_is_found_wherever_it_stands",
+    "test_an_alert_is_acknowledged_by_operators",
+    "test_bytes_are_those_of_the_ledger",
+    "test_events_that_come_together_share_a_commit",
+    "test_levels_jobs_nodes_and_pages",
+    "test_lines_go_by_age_and_by_size",
+    "test_one_clients_line",
+    "test_only_the_newest_are_kept",
+    "test_pages_and_filters",
+    "test_papers_outlive_the_coordinator",
+    "test_reports_are_paged_both_ways",
+    "test_tags_are_kept_told_and_changed",
+    "test_the_bands",
+    "test_the_heat_map",
+    "test_the_heat_map_is_thinned_and_paged",
+    "test_the_journal_is_trimmed",
+    "test_the_model_is_the_predicted_one",
+    "test_the_oldest_are_forgotten",
+    "test_the_parts_make_the_whole",
+    "test_updates_stay_where_they_should",
+    "test_what_diverged_is_told_whatever_is_thinned",
+    "test_what_is_told_of_a_job_is_so",
+    "test_what_was_booked_is_known_after_a_death",
+    "test_who_failed_how_far_and_why",
+]
+
+
+@pytest.fixture(autouse=True)
+def on_postgres(cluster: Cluster) -> Iterator[None]:
+    """Each folder's coordinators have a database of the server's."""
+    made: dict[Path, str] = {}
+
+    def where(folder: Path) -> str:
+        if folder not in made:
+            made[folder] = cluster.database()
+        return made[folder]
+
+    coordinators.ELSEWHERE.append(where)
+    yield
+    coordinators.ELSEWHERE.remove(where)

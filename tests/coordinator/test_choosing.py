@@ -1,0 +1,62 @@
+"""Who takes part, over HTTP: nodes tell their tags at the hello; jobs choose by them and by what was reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.coordinator.node import Node
+from tests.coordinator.server import Inside, Server
+from tests.coordinator.stage import by_hand, problem
+
+SIZE = 10
+
+
+def test_a_job_by_tag(coordinator: Inside, swarm: Callable[..., list[Node]]) -> None:
+    swarm(coordinator, 1, {"tagged": SIZE})  # n0, which is given nothing, and so never hears of the end
+    tagged = [Node(lambda: coordinator.url, f"p{n}", coordinator.token(), {"tagged": SIZE}) for n in range(2)]
+    for node in tagged:
+        node.about = {"tags": ["phone", "eu"]}
+    coordinator.begin("tagged", nodes=2, rounds=2, selection={"name": "uniform", "tags": ["phone"]})
+    for node in tagged:
+        node.start()
+    for node in tagged:
+        node.finish()
+    reports = coordinator.get("/jobs/tagged/reports")["reports"]
+    assert {one["node"] for one in reports if one["kind"] == "train"} == {"p0", "p1"}
+    assert coordinator.get("/nodes/p0")["info"] == {"tags": ["phone", "eu"]}
+    said = [note["text"] for note in coordinator.notes("tagged", "decision")]
+    assert "not asked: n0: without the tag phone" in said
+
+
+def test_power_of_choice(server: Callable[..., Server], swarm: Callable[..., list[Node]]) -> None:
+    running = server().start()
+    choose = {"name": "power_of_choice", "candidates": 4}
+    running.begin("chosen", nodes=4, rounds=4, schedule={"cohort": 2}, selection=choose)
+    nodes = swarm(running, 4, {"chosen": SIZE})
+    for node in nodes:
+        node.finish()
+    opened = [note["text"] for note in running.notes("chosen", "decision") if " opens " in note["text"]]
+    assert len(opened) == 4
+    assert all("opens with 2 of 4 nodes, highest loss of 4 candidates (" in text for text in opened)
+
+
+def test_tags_that_are_none_are_refused(coordinator: Inside) -> None:
+    node = by_hand(coordinator, "n0")
+    refused = node.ask("POST", "/hello", json={"info": {"tags": ["No Tag"]}})
+    problem(refused, 409, "node.about")
+    problem(node.ask("POST", "/hello", json={"info": {"hours": ["9 to 5"]}}), 409, "node.about")
+    body = {"token": coordinator.token(), "name": "n1", "info": {"tags": "phone"}}
+    problem(coordinator.request("POST", "/api/v1/enrol", json=body), 409, "node.about")
+    node.client.close()
+
+
+def test_a_model_split_over_shards_comes_to_the_same_bytes(
+    coordinator: Inside, swarm: Callable[..., list[Node]]
+) -> None:
+    coordinator.begin("whole", nodes=2, rounds=3, sums="fixed", algorithm={"name": "fedadam"})
+    coordinator.begin("split", nodes=2, rounds=3, sums="fixed", algorithm={"name": "fedadam"}, shards=3)
+    for node in swarm(coordinator, 2, {"whole": SIZE, "split": SIZE}):
+        node.finish()
+    found = dict(coordinator.rows("SELECT job || number, digest FROM versions"))
+    assert len(found) == 8
+    assert all(found[f"whole{number}"] == found[f"split{number}"] for number in range(4))

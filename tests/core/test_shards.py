@@ -1,0 +1,190 @@
+"""A model split over shards: the same bits as in one piece, for every method that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.algorithm import Algorithm, Update
+from shoal.core.errors import Refused
+from shoal.core.message import About
+from shoal.core.server_optimizer import Adagrad, Adam, Momentum, Rule, Yogi, advance, slots_for
+from shoal.core.shards import Sharded, cut, joined, split
+from shoal.core.sums import SumKind, Totals
+from shoal.core.tree import Slots, Tree, digest, norm
+from shoal.plugins import algorithms
+from shoal.sim.faults import Faults
+from shoal.spec import check_job, parse_job
+from tests.algorithms.softmax import unbalanced
+
+ABLE = sorted(name for name, kind in algorithms().items() if kind.coordinatewise)
+
+
+def model(seed: int, wide: int = 70_001) -> Tree:
+    """Tensors of five types: larger than a block, a number, an empty one, a counter, BatchNorm's statistics."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape)
+
+    return Tree.of(
+        {
+            "a.weight": normal(3, 7).astype(np.float32),
+            "b.weight": normal(wide).astype(np.float32),
+            "c.half": normal(11).astype(np.float16),
+            "d.bits": (normal(13).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16),
+            "e.double": np.array(normal()[()]),
+            "f.empty": np.zeros((0, 4), np.float32),
+            "n.running_var": np.abs(normal(5)).astype(np.float32),
+            "n.seen": np.array(seed, np.int64),
+        },
+        {"d.bits": "BF16"},
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
+def test_parts_make_the_whole_again_and_are_about_equal(count: int) -> None:
+    tree = model(1)
+    spans = split(tree.layout, count)
+    parts = [cut(tree, one) for one in spans]
+    assert digest(joined(tree.layout, parts, spans)) == digest(tree)
+    assert sum(part.layout.elements for part in parts) == tree.layout.elements
+    sizes = [part.layout.elements for part in parts]
+    assert max(sizes) - min(sizes) <= len(tree.layout.segments), "one number for each type"
+    assert all(
+        np.array_equal(part["b.weight"], tree["b.weight"][slice(*one["b.weight"])])
+        for part, one in zip(parts, spans, strict=True)
+        if "b.weight" in one
+    )
+
+
+@dataclass(frozen=True)
+class Stepped(Algorithm):
+    """Any rule of a server's optimizer."""
+
+    name: ClassVar[str] = "stepped"
+    kind: str = "adam"
+
+    @property
+    def rule(self) -> Rule:
+        return {"momentum": Momentum(0.7), "adam": Adam(0.03), "yogi": Yogi(0.03), "adagrad": Adagrad(0.1)}[self.kind]
+
+    def init(self, model: Tree) -> Slots:
+        return {**slots_for(self.rule, model), "turn": 0.0}
+
+    def step(self, slots: Slots, totals: Totals) -> Slots:
+        turn = slots["turn"]
+        assert isinstance(turn, float)
+        base = slots["model"]
+        assert isinstance(base, Tree)
+        return {**advance(self.rule, slots, totals.mean_onto("model", base)), "turn": turn + totals.count}
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(3) as threads:
+        yield threads
+
+
+def three_versions(algorithm: Algorithm, sums: SumKind, count: int, each: Any = map) -> Slots:
+    """Two updates for each."""
+    slots = algorithm.init(model(0))
+    for version in range(3):
+        base = slots["model"]
+        assert isinstance(base, Tree)
+        totals = Sharded(sums, base.layout, count, each) if count > 1 else Totals(sums)
+        for node in range(2):
+            update = model(10 * version + node)
+            told = Update(f"n{node}", version, 3.0 + node, {"model": update}, norm(update))
+            totals = algorithm.fold(totals, told, 1.0)  # type: ignore[assignment]
+        assert totals.weight == 7
+        assert totals.count == 2
+        slots = totals.step(algorithm, slots) if isinstance(totals, Sharded) else algorithm.step(slots, totals)
+    return slots
+
+
+def bits(slots: Slots) -> dict[str, str | float]:
+    return {name: digest(value) if isinstance(value, Tree) else value for name, value in slots.items()}
+
+
+@pytest.mark.parametrize("kind", ["momentum", "adam", "yogi", "adagrad"])
+@pytest.mark.parametrize("sums", ["float64", "fixed"])
+def test_optimizers_come_to_the_same_bits(kind: str, sums: SumKind, pool: ThreadPoolExecutor) -> None:
+    algorithm = Stepped(kind=kind)
+    whole = bits(three_versions(algorithm, sums, 1))
+    for count in (2, 5):
+        assert bits(three_versions(algorithm, sums, count)) == whole
+    assert bits(three_versions(algorithm, sums, 5, pool.map)) == whole, "in any order"
+
+
+def test_what_is_refused_leaves_all_shards_as_they_were() -> None:
+    tree = model(1)
+    sharded = Sharded("fixed", tree.layout, 4)
+    sharded.add({"model": tree}, 1.0, norm(tree))
+    with pytest.raises(Refused, match="holds magnitudes"):
+        sharded.add({"model": tree}, 1.0, 2.0**30)
+    with pytest.raises(Refused, match="cannot be averaged"):
+        sharded.add({"model": tree, "turn": float("nan")}, 1.0, norm(tree))
+    assert (sharded.weight, sharded.count) == (1, 1)
+    assert [(shard.totals.weight, shard.totals.count) for shard in sharded.shards] == [(1, 1)] * 4
+    assert sharded.gap("model") == pytest.approx(sum(norm_of_floats(tree)))
+
+
+def norm_of_floats(tree: Tree) -> list[float]:
+    plain = [tree[name].astype(np.float64) for name in ("a.weight", "b.weight", "c.half", "e.double", "n.running_var")]
+    wide = (tree["d.bits"].astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return [float((values**2).sum()) for values in (*plain, wide)]
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_a_job_comes_to_the_same_bits(name: str) -> None:
+    """Every method that says so, in simulation, with crashes of the coordinator."""
+    schedule = (
+        {"name": "rounds", "min_nodes": 3}
+        if name not in ("asgd", "downpour", "fedasync", "fedbuff")
+        else {"name": "buffer", "size": 2, "min_nodes": 3}
+    )
+    faults = Faults(until_s=6.0, hub_crashes=2)
+    made = []
+    for shards in (1, 3):
+        job = parse_job(
+            {"name": "s", "rounds": 4, "seed": 2, "algorithm": {"name": name}, "schedule": schedule, "shards": shards}
+        )
+        result = shoal.simulate(job, unbalanced(), faults=faults, about={"node-0": About(("phone",))})
+        made.append((digest(result.model), [version.why for version in result.versions]))
+    assert made[0] == made[1]
+
+
+def test_who_can_be_split() -> None:
+    assert [
+        *("asgd", "downpour", "fedadagrad", "fedadam", "fedasync", "fedavg", "fedavgm", "fedbuff", "fedprox", "fedsgd"),
+        *("fedyogi", "scaffold"),
+    ] == ABLE
+
+
+@pytest.mark.parametrize(
+    ("job", "text", "hint"),
+    [
+        ({"algorithm": {"name": "lbfgs"}}, "lbfgs does not say that it works weight by weight", "fedadam"),
+        ({"algorithm": {"name": "largebatch"}}, "largebatch does not say", "fedadam"),
+        ({"algorithm": {"name": "dynamic"}, "schedule": {"name": "drift"}}, "dynamic does not say", "leave shards out"),
+    ],
+)
+def test_a_method_that_does_not_say_so_is_refused(job: dict[str, Any], text: str, hint: str) -> None:
+    mistakes = check_job({"name": "x", "shards": 2, **job})
+    assert all(mistake.place == ("shards",) for mistake in mistakes)
+    assert text in mistakes[0].text
+    assert hint in mistakes[0].hint
+    assert not check_job({"name": "x", **job})
+
+
+@pytest.mark.parametrize("shards", [0, -1, 257, "two"])
+def test_numbers_of_shards_that_make_no_sense(shards: Any) -> None:
+    (mistake,) = check_job({"name": "x", "shards": shards})
+    assert mistake.place == ("shards",)

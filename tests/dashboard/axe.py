@@ -1,0 +1,27 @@
+"""What axe-core finds on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+SCRIPT = Path(__file__).parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+FIND = """axe.run().then(({ violations }) =>
+    violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`))"""
+SCREENS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+
+
+def script() -> str:
+    """It is put into the page past its policy."""
+    if not SCRIPT.is_file():
+        pytest.skip("axe-core is not installed: npm ci in dashboard/")
+    return SCRIPT.read_text(encoding="utf-8")
+
+
+def violations(page: Page) -> Any:
+    """What axe-core objects to."""
+    page.evaluate(script())
+    return page.evaluate(FIND)

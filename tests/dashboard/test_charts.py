@@ -1,0 +1,160 @@
+"""The charts of a job: axes, scales, smoothing and zoom, all of it in the address; and what they do in a live run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.coordinator.server import Inside, inside
+from tests.coordinator.stage import SIZE, Stage, by_hand, order_of
+from tests.dashboard import axe
+from tests.dashboard.recorded import diverging, record
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+COUNT_DRAWINGS = """
+const clear = CanvasRenderingContext2D.prototype.clearRect;
+window.drawings = [];
+CanvasRenderingContext2D.prototype.clearRect = function (...where) {
+    if (this.canvas.closest('[data-testid="chart-accuracy"]')) window.drawings.push(performance.now());
+    return clear.apply(this, where);
+};
+"""
+
+
+@pytest.fixture(autouse=True)
+def quiet(errors: list[str]) -> Iterator[None]:
+    yield
+    assert not errors
+
+
+@pytest.fixture(scope="module")
+def run(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """Sixty rounds; the loss diverges at the twelfth. (The browser is first: without one there is nothing to do.)"""
+    with inside(tmp_path_factory.mktemp("charts") / "data", lease_s=86_400.0) as running:
+        running.begin("main", nodes=2, rounds=60)
+        record(running, "main", 2, 60, diverging)
+        yield running
+
+
+def hover(page: Page, chart: str, share: float) -> str:
+    """What stands beside a chart while the pointer is at that share of its width."""
+    plot = page.get_by_test_id(chart).locator(".u-over")
+    box = plot.bounding_box()
+    assert box is not None
+    plot.hover(position={"x": 1 + share * (box["width"] - 2), "y": box["height"] / 2})
+    return page.get_by_test_id(chart).locator(".readout-place").inner_text()
+
+
+def drag(page: Page, chart: str, first: float, last: float) -> None:
+    """Zoom in, from one share of the width to another."""
+    box = page.get_by_test_id(chart).locator(".u-over").bounding_box()
+    assert box is not None
+    places = [box["x"] + share * box["width"] for share in (first, last)]
+    page.mouse.move(places[0], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(places[1], box["y"] + 50, steps=4)
+    page.mouse.up()
+
+
+def test_every_control_is_in_the_address(run: Inside, page: Page) -> None:
+    page.goto(f"{run.url}/jobs/main")
+    page.get_by_test_id("log-y").check()
+    page.get_by_test_id("log-x").check()
+    page.get_by_test_id("smooth").select_option("heavy")
+    expect(page).to_have_url(f"{run.url}/jobs/main?yscale=log&xscale=log&smooth=heavy")
+    page.reload()
+    expect(page.get_by_test_id("log-y")).to_be_checked()
+    expect(page.get_by_test_id("log-x")).to_be_checked()
+    expect(page.get_by_test_id("smooth")).to_have_value("heavy")
+    assert hover(page, "chart-loss", 0) == "round 1", "a logarithmic axis has no place for round 0"
+    page.get_by_test_id("axis-clock").click()
+    expect(page.get_by_test_id("log-x")).to_be_disabled()
+    assert re.fullmatch(r"round 60 · 21 Sept? \d\d:\d\d", hover(page, "chart-accuracy", 1))
+    page.get_by_test_id("axis-time").click()
+    assert hover(page, "chart-accuracy", 1) == "round 60 · 4 m 00 s"
+
+
+def test_a_zoom_is_in_the_address_and_shared(run: Inside, page: Page) -> None:
+    page.goto(f"{run.url}/jobs/main")
+    drag(page, "chart-accuracy", 0.25, 0.5)
+    expect(page).to_have_url(re.compile(r"\?zoom=15[.\d]*_30[.\d]*$"))
+    assert hover(page, "chart-loss", 0) == "round 15"
+    page.reload()
+    expect(page.get_by_test_id("show-all")).to_be_visible()
+    assert [hover(page, "chart-loss", 0), hover(page, "chart-accuracy", 1)] == ["round 15", "round 30"]
+    page.get_by_test_id("show-all").click()
+    expect(page).to_have_url(f"{run.url}/jobs/main")
+    assert hover(page, "chart-loss", 1) == "round 60"
+    drag(page, "chart-accuracy", 0.5, 0.75)
+    page.get_by_test_id("axis-bytes").click()
+    expect(page).to_have_url(f"{run.url}/jobs/main?x=bytes")
+
+
+@pytest.mark.parametrize(("scheme", "width"), axe.SCREENS)
+def test_everybody_can_read_them(run: Inside, browser: Browser, scheme: str, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    page.goto(f"{run.url}/jobs/main?yscale=log&smooth=medium&zoom=5_50")
+    expect(page.get_by_test_id("show-all")).to_be_visible()
+    expect(page.get_by_test_id("chart-loss")).to_contain_text("diverged")
+    assert axe.violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+# Live
+
+
+@pytest.fixture
+def stage(browser: Browser, tmp_path: Path) -> Iterator[Stage]:
+    """Two nodes in a job of many rounds."""
+    with inside(tmp_path / "data", lease_s=86_400.0) as running:
+        running.begin("main", nodes=2, rounds=60)
+        made = Stage(running, "main", [by_hand(running, name, {"main": SIZE}) for name in ("n0", "n1")])
+        order, _ = order_of(made.nodes[0], "main")
+        assert made.nodes[0].report("main", order).counted
+        yield made
+        made.close()
+
+
+def rounds(stage: Stage, number: int) -> None:
+    for _ in range(number):
+        for node in stage.nodes:
+            stage.orders[node.node], _ = order_of(node, stage.job)
+            version = stage.orders[node.node].version
+            found = stage.report(node=node.node, metrics={"eval/accuracy": 1 - 0.9**version})
+            assert found.status_code == 200, found.text
+
+
+def test_the_zoom_stays_when_rounds_come(stage: Stage, page: Page) -> None:
+    rounds(stage, 5)
+    page.goto(f"{stage.running.url}/jobs/main")
+    expect(page.get_by_test_id("version-count")).to_contain_text("5 of 60")
+    drag(page, "chart-accuracy", 0.15, 0.65)
+    before = [hover(page, "chart-accuracy", share) for share in (0, 1)]
+    assert before == ["round 1", "round 3"]
+    address = page.url
+    rounds(stage, 3)
+    expect(page.get_by_test_id("version-count")).to_contain_text("8 of 60")
+    assert [hover(page, "chart-accuracy", share) for share in (0, 1)] == before
+    assert page.url == address
+    page.get_by_test_id("show-all").click()
+    assert hover(page, "chart-accuracy", 1) == "round 8"
+
+
+def test_a_chart_is_drawn_four_times_a_second_at_most(stage: Stage, page: Page) -> None:
+    rounds(stage, 2)
+    page.add_init_script(COUNT_DRAWINGS)
+    page.goto(f"{stage.running.url}/jobs/main")
+    expect(page.get_by_test_id("version-count")).to_contain_text("2 of 60")
+    expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
+    page.evaluate("void (window.drawings.length = 0)")
+    rounds(stage, 30)
+    expect(page.get_by_test_id("version-count")).to_contain_text("32 of 60")
+    first, *others = page.evaluate("window.drawings")
+    assert others, "it is drawn while rounds come"
+    assert len(others) <= (others[-1] - first) / 250 + 1

@@ -1,0 +1,131 @@
+"""What operators do on a job's page beside its rounds: clone, tag, and a look at a switch before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from shoal.trust.keys import Key
+from tests.coordinator.server import Inside, inside
+from tests.coordinator.stage import Stage, set_up
+from tests.dashboard.watch import sign_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
+
+
+@pytest.fixture
+def running(browser: Browser, tmp_path: Path) -> Iterator[Inside]:
+    """A coordinator. (The browser is there first: without one there is nothing to do.)"""
+    with inside(tmp_path / "data", lease_s=86_400.0) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(running: Inside) -> Iterator[Stage]:
+    """A job that may go to its nodes; n0 alone shows where others reach it."""
+    made = set_up(running, gossip={"allowed": True})
+    peer = {"pub": Key.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+    assert made.send("n0", "POST", "/hello", json={"peer": peer}).status_code == 200
+    yield made
+    made.close()
+
+
+def test_a_switch_says_who_will_be_asked(stage: Stage, page: Page, errors: list[str]) -> None:
+    page.goto(f"{stage.running.url}/jobs/main")
+    sign_in(page)
+    page.get_by_test_id("switch-gossip").click()
+    preview = page.get_by_test_id("preview")
+    expect(preview).to_contain_text("1 node carries the job on from version 0")
+    expect(preview).to_contain_text("2 nodes cannot: no address")
+    preview.locator("summary").nth(1).click()
+    expect(preview).to_contain_text("n1, n2")
+    assert stage.running.job("main")["mode"] == "server"
+    assert not errors
+
+
+def test_tags_are_given_shown_and_looked_for(stage: Stage, page: Page, errors: list[str]) -> None:
+    running = stage.running
+    running.begin("other", nodes=1)
+    page.goto(f"{running.url}/jobs/main")
+    sign_in(page)
+    page.get_by_test_id("edit-tags").click()
+    page.get_by_label("Tags (with commas").fill(f" baseline, {HOSTILE} ,baseline,")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("list", name="Tags").get_by_role("link")).to_have_text(
+        ["<img src=x onerror=alert(1)>⟨202E⟩", "baseline"]
+    )
+    page.get_by_role("link", name="baseline").click()
+    expect(page.get_by_test_id("job-row-main")).to_be_visible()
+    expect(page.get_by_test_id("job-row-other")).to_have_count(0)
+    page.get_by_test_id("no-tag").click()
+    expect(page.get_by_test_id("job-row-other")).to_be_visible()
+    page.get_by_label("Search jobs").fill("oth")
+    expect(page.get_by_test_id("job-row-main")).to_have_count(0)
+    page.wait_for_url("**/?q=oth")
+    page.reload()
+    expect(page.get_by_test_id("job-row-other")).to_be_visible()
+    expect(page.get_by_test_id("job-row-main")).to_have_count(0)
+    assert not errors
+
+
+def test_a_tag_that_is_refused_says_why(stage: Stage, page: Page) -> None:
+    page.goto(f"{stage.running.url}/jobs/main")
+    sign_in(page)
+    page.get_by_test_id("edit-tags").click()
+    page.get_by_label("Tags (with commas").fill("x" * 41)
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("at most 40 characters")
+    assert stage.running.job("main")["tags"] == []
+
+
+def test_a_job_that_is_over_is_cloned_with_changes(stage: Stage, page: Page) -> None:
+    stage.running.post("/jobs/main/stop", {})
+    page.goto(f"{stage.running.url}/jobs/main")
+    sign_in(page)
+    expect(page.get_by_test_id("stop")).to_have_count(0)
+    page.get_by_test_id("clone").click()
+    expect(page.get_by_label("name required")).to_have_value("main-2")
+    page.get_by_label("lr", exact=True).fill("0.25")
+    page.get_by_test_id("begin").click()
+    expect(page.get_by_role("heading", name="main-2")).to_be_visible()
+    assert stage.running.job("main-2")["spec"]["algorithm"]["lr"] == 0.25
+
+
+def test_viewers_see_tags_and_no_button(stage: Stage, page: Page) -> None:
+    running = stage.running
+    running.request("PUT", "/api/v1/jobs/main/tags", json={"tags": ["seen"]})
+    page.goto(f"{running.url}/jobs/main")
+    sign_in(page, running.post("/tokens", {"role": "viewer"})["token"])
+    expect(page.get_by_role("link", name="seen")).to_be_visible()
+    for act in ("stop", "pause", "clone", "edit-tags", "switch-gossip"):
+        expect(page.get_by_test_id(act)).to_have_count(0)
+    for method, path in (("PUT", "tags"), ("POST", "stop"), ("POST", "switch"), ("POST", "pause")):
+        refused = page.evaluate(
+            """([method, path]) => fetch(`/api/v1/jobs/main/${path}`, {method, body: '{"tags": [], "to": "gossip"}',
+                headers: {"content-type": "application/json"}}).then((answer) => answer.json())""",
+            [method, path],
+        )
+        assert (refused["status"], refused["code"]) == (403, "auth.forbidden"), path
+        assert refused["detail"]
+    assert running.job("main")["tags"] == ["seen"]
+    assert running.job("main")["state"] == "running"
+
+
+def test_a_job_is_created_and_started_later(stage: Stage, page: Page, errors: list[str]) -> None:
+    page.goto(f"{stage.running.url}/new?from=main")
+    sign_in(page)
+    page.get_by_test_id("hold").click()
+    expect(page.get_by_test_id("job-state")).to_contain_text("Paused")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Nodes are asked for an initial model")
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_test_id("job-state")).not_to_contain_text("Paused")
+    assert stage.running.job("main-2")["state"] == "waiting"
+    assert not errors

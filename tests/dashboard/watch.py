@@ -1,0 +1,15 @@
+"""What tests of pages share: somebody who signs in."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.coordinator.server import OPERATOR
+
+
+def sign_in(page: Page, token: str = OPERATOR) -> None:
+    """Through the dialog, as people do."""
+    page.get_by_test_id("sign-in").click()
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)

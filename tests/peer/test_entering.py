@@ -1,0 +1,122 @@
+"""How a newcomer comes in over HTTP, and what of it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from peer.entry import ENTRY_BYTES_MAX, Entry, read_entry
+from peer.folder import Papers, read_papers
+from peer.link import wall_s
+from shoal.core.errors import InvalidPayload
+from shoal.trust.envelope import Signer, sha256
+from shoal.trust.keys import Key, load_or_make
+from shoal.trust.papers import JoinCert, Peer, seal
+from tests.peer.stage import folders, free_ports, node, until
+from tests.peer.test_company import company
+
+DAY = 86_400
+
+
+def newcomer(peers: Path, known: Papers, url: str, name: str = "d", lasts_s: int = DAY) -> Papers:
+    """The papers of a node that no roster names; whoever signs the roster has certified it."""
+    key = Key.make()
+    cert = JoinCert("toys", name, key.peer_id, key.pub, 50, wall_s() + lasts_s)
+    sealed = seal(cert, load_or_make(peers / "operator.pem"), known.charter)
+    me = Peer(name, key.peer_id, key.pub, (url,), True, 50)
+    return replace(known, key=key, me=me, certificate=sealed)
+
+
+async def shown(papers: Papers, to: Papers, port: int, text: bytes, job: str = "toys") -> tuple[int, str]:
+    """What comes of showing this: the status, and a refusal's code."""
+    path = f"/p2p/{job}/enter"
+    request = Signer(papers.key, papers.charter, 1).request(to.me.peer_id, "POST", path, "", sha256(text))
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"http://127.0.0.1:{port}{path}", content=text, headers=request.headers())
+    return answer.status_code, "" if answer.status_code == 200 else answer.json()["code"]
+
+
+def test_it_is_let_in_and_they_call_each_other(tmp_path: Path) -> None:
+    async def scene() -> None:
+        ports = free_ports(2)
+        peers = folders(tmp_path, "a", ports=ports[:1])
+        known = read_papers(peers / "a")
+        new = newcomer(peers, known, f"http://127.0.0.1:{ports[1]}")
+        async with (
+            company(known, tmp_path / "x", ports[0]) as (a, told_a),
+            company(new, tmp_path / "y", ports[1]) as (_, told_d),
+        ):
+            await until(lambda: told_a.live == {"d"} and told_d.live == {"a"})
+            assert a.links["d"].url == f"http://127.0.0.1:{ports[1]}"
+            assert next(peer.examples for peer in a.gate.members() if peer.node == "d") == 50
+
+    asyncio.run(scene())
+
+
+def test_who_may_not_come_in_is_told_why_and_counted(tmp_path: Path) -> None:
+    async def scene() -> None:
+        (port,) = free_ports(1)
+        peers = folders(tmp_path, "ab", ports=[port, 9])
+        known = read_papers(peers / "a")
+        good = newcomer(peers, known, "http://127.0.0.1:9")
+        late = newcomer(peers, known, "http://127.0.0.1:9", lasts_s=-3 * DAY)
+        posing = newcomer(peers, known, "http://127.0.0.1:9", name="b")
+        async with company(known, tmp_path / "x", port) as (a, _):
+            for papers, text, refusal in (
+                (good, b"{}", (422, "peer.entry")),
+                (good, Entry(b"{}", ()).text(), (409, "trust.paper")),
+                (good, b"x" * (ENTRY_BYTES_MAX + 1), (413, "body.too-large")),
+                (late, Entry(late.certificate, ()).text(), (403, "trust.expired")),
+                (posing, Entry(posing.certificate, ()).text(), (403, "trust.name-taken")),
+                (posing, Entry(good.certificate, ()).text(), (403, "trust.stranger")),
+            ):
+                assert await shown(papers, known, port, text) == refusal
+                assert a.refused[refusal[1]] == 1
+            assert [peer.node for peer in a.gate.members()] == ["a", "b"]
+            assert (await shown(good, known, port, Entry(good.certificate, ()).text(), "other"))[1] == "path.unknown"
+            assert await shown(good, known, port, Entry(good.certificate, ()).text()) == (200, "")
+
+    asyncio.run(scene())
+
+
+def test_a_job_without_a_coordinator_has_no_certificates(tmp_path: Path) -> None:
+    async def scene() -> None:
+        peers = folders(tmp_path)
+        async with node(peers / "a", hold=True) as made:
+            new = newcomer(peers, made.papers, "http://127.0.0.1:9")
+            port = made.port  # type: ignore[attr-defined]
+            text = Entry(new.certificate, ()).text()
+            assert await shown(new, made.papers, port, text) == (409, "peer.no-certificates")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        {"certificate": "x"},
+        {"certificate": 1, "urls": []},
+        {"certificate": "x", "urls": "http://a"},
+        {"certificate": "x", "urls": [1]},
+        {"certificate": "x", "urls": ["ftp://a"]},
+        {"certificate": "ä", "urls": []},
+        {"certificate": "x", "urls": ["http://a"] * 5},
+        {"certificate": "x", "urls": ["http://a/" + "b" * 200]},
+        {"certificate": "x", "urls": [], "more": 1},
+    ],
+)
+def test_what_is_malformed_is_refused(values: object) -> None:
+    with pytest.raises(InvalidPayload) as caught:
+        read_entry(json.dumps(values).encode())
+    assert caught.value.code == "peer.entry"
+
+
+def test_an_entry_comes_back() -> None:
+    entry = Entry(b"a certificate", ("http://10.0.0.9:9001",))
+    assert read_entry(entry.text()) == entry

@@ -1,0 +1,142 @@
+"""Some peers of a job are hostile processes: what must be refused is, and the others learn all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from peer.folder import read_papers
+from shoal.algorithms.fedavg import FedAvg
+from shoal.core.algorithm import tree_slot
+from shoal.core.drain import Drain
+from shoal.core.message import Ref
+from shoal.core.peer_message import Settle, Swap
+from shoal.core.plan import Plan
+from shoal.mixing.pairwise import Pairwise
+from shoal.runtime.store import FileBodies
+from shoal.sim.flock import Flock
+from shoal.sim.peers import Shared
+from shoal.sim.toys import toy_tree
+from tests.peer.line import Line, accuracy
+from tests.peer.stage import Voice, body_of, folders, free_ports, ref_of
+from tests.peer.test_processes import Process
+from tests.peer.test_refusals import OTHER
+
+LINE = Path(__file__).with_name("line.py")
+HONEST, POISONED, LOUD = "abcdef", "g", "h"
+ROUNDS = 12
+NAN = body_of(toy_tree((float("nan"), 2.0, 3.0), 1))
+RSS_MAX = 50 * 2**20
+
+
+class LineProcess(Process):
+    """As any peer, with another learner."""
+
+    def __init__(self, folder: Path, number: int, port: int, poison: bool) -> None:
+        self.folder, self.port, self.log = folder, port, folder / "log.txt"
+        self._command = [sys.executable, "-m", "shoal", "peer", "run", str(folder), "--json", "--learner"]
+        self._command += [f"{LINE}:learner", "--option", f"number={number}", "--option", "pause_s=0.1"]
+        self._command += ["--option", f"poison={str(poison).lower()}"]
+        self.start()
+
+    @property
+    def rss(self) -> int:
+        """Bytes of its resident memory, the most that it ever was."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1])
+
+    def model(self) -> Any:
+        """Its last model that is on the disk."""
+        kept = json.loads((self.folder / "state" / "standing.json").read_text())["gossip"]
+        slots = FileBodies(self.folder / "state" / "bodies").get(Ref(*kept["slots"]))
+        return np.array(tree_slot(slots, "model")["w"], float)
+
+
+@contextmanager
+def running(root: Path) -> Iterator[dict[str, LineProcess]]:
+    names = HONEST + POISONED + LOUD
+    ports = free_ports(len(names))
+    # Local rounds go on and on: it ends when the test has seen enough.
+    peers = folders(root, names, ports=ports, rounds=100_000, min_peers=len(HONEST), more="loss_gate = 1.5")
+    made: dict[str, LineProcess] = {}
+    try:
+        for number, (name, port) in enumerate(zip(HONEST + POISONED, ports, strict=False), 1):
+            made[name] = LineProcess(peers / name, number, port, name in POISONED)
+        yield made
+    finally:
+        for one in made.values():
+            one.kill()
+
+
+async def shouted(victim: LineProcess, folder: Path) -> list[tuple[int, Any]]:
+    """All that `h` can think of, against one peer: what came of each."""
+    here = SimpleNamespace(papers=read_papers(victim.folder), port=victim.port)
+    voice = Voice(folder, here)  # type: ignore[arg-type]
+
+    def swap(body: bytes, who: str = LOUD) -> Swap:
+        return Swap(who, (who, 1, 1), 10.0, 1e9, ref_of(body), {who: 1})
+
+    found = [await voice.says(swap(NAN), bodies=NAN), await voice.says(swap(OTHER), bodies=OTHER)]
+    request, content = voice.letter(Settle(LOUD, (LOUD, 1, 1)))
+    assert (await voice.sends(request, content))[0] == 200
+    found.append(await voice.sends(request, content))
+    found.append(await voice.says(swap(NAN, "a"), bodies=NAN))
+    thief = Voice(folder.with_name("b"), here, 2)  # type: ignore[arg-type]
+    thief.signer.key = voice.signer.key
+    thief.signer.key.peer_id = thief.papers.me.peer_id
+    found.append(await thief.says(swap(NAN, "b"), bodies=NAN))
+    big, _ = voice.letter(swap(NAN), bodies=NAN)
+    found.append(await Voice(folder, here, 3).sends(big, b"", announced=2 * 2**30))  # type: ignore[arg-type]
+    return found
+
+
+def clean() -> float:
+    """The accuracy of the mean model of the honest ones after so many rounds, had there been nobody else."""
+    slots = {"model": toy_tree((0.1, 0.0, 0.0), 0)}
+    shared = Shared(Plan(1, seed=3), FedAvg(), Pairwise().mixer, slots, Drain(ROUNDS), 3)
+    learners = {name: Line(number) for number, name in enumerate(HONEST, 1)}
+    flock = Flock(shared, learners, dict.fromkeys(HONEST, 10.0), dict.fromkeys(HONEST, 1.0))
+    assert flock.run(10_000.0)
+    models = [peer.gossip.me.model["w"] for peer in flock.peers.values() if peer.gossip is not None]
+    return accuracy(np.mean([np.array(model, float) for model in models], axis=0))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_one_sends_minus_three_times_and_one_all_that_is_wrong(tmp_path: Path) -> None:
+    with running(tmp_path) as peers:
+        honest = [peers[name] for name in HONEST]
+        for one in honest:
+            one.until(lambda said: said["round"] >= 1)
+        victim = peers["a"]
+        before, rss = victim.status()["refused"], victim.rss
+        answers = asyncio.run(shouted(victim, tmp_path / "peers" / LOUD))
+        assert answers == [
+            (422, "payload.not-finite"),
+            (422, "payload.length"),
+            (403, "trust.replayed"),
+            (409, "peer.sender"),
+            (403, "trust.signature"),
+            (413, "body.too-large"),
+        ]
+        counted = victim.status()["refused"]
+        assert all(counted[code] > before.get(code, 0) for _, code in answers), "each is counted"
+        assert victim.rss - rss < RSS_MAX
+        for one in honest:
+            one.until(lambda said: said["round"] >= ROUNDS and said["refused"].get("peer.loss", 0) > 0)
+            one.until(lambda said: said["quarantine"] == list(POISONED))
+        for one in honest:
+            assert LOUD not in one.status()["seen"], "nothing of it is in anybody's model"
+        for one in peers.values():
+            one.kill()
+        reached = accuracy(np.mean([one.model() for one in honest], axis=0))
+    assert reached >= clean() - 0.05

@@ -1,0 +1,55 @@
+"""What a peer does beside its machine is done once at a time, and not lost when it is asked for too early."""
+
+from __future__ import annotations
+
+import asyncio
+
+from edge_client.peering.beside import Beside
+
+
+def test_what_is_asked_for_too_early_is_done_once_it_runs() -> None:
+    """An answer to a poll names a job's newer papers before the pump of that job has run at all."""
+
+    async def scene() -> list[str]:
+        beside, done = Beside(), []
+
+        async def papers() -> None:
+            done.append("papers")
+
+        beside.do("papers", papers)
+        assert done == []
+        async with asyncio.TaskGroup() as group:
+            beside.begin(group)
+        return done
+
+    assert asyncio.run(scene()) == ["papers"]
+
+
+def test_a_thing_is_done_once_at_a_time_and_not_after_the_end() -> None:
+    async def scene() -> int:
+        beside, begun, gate = Beside(), 0, asyncio.Event()
+
+        async def call() -> None:
+            nonlocal begun
+            begun += 1
+            await gate.wait()
+
+        async with asyncio.TaskGroup() as group:
+            beside.begin(group)
+            for _ in range(3):
+                beside.do("papers", call)
+                await asyncio.sleep(0)
+            assert begun == 1
+            gate.set()
+            await asyncio.sleep(0)
+            beside.do("papers", call)
+            await asyncio.sleep(0)
+            assert begun == 2
+            gate.clear()
+            beside.do("weight", call)
+            await asyncio.sleep(0)
+            beside.stop()
+            beside.do("papers", call)
+        return begun
+
+    assert asyncio.run(scene()) == 3

@@ -1,0 +1,208 @@
+"""What nodes keep for a coordinator that loses its disk: signed versions, and their models."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.peering.checkpoints import Checkpoints
+from edge_client.peering.desk import Desk
+from edge_client.peering.pump import PeerPump
+from shoal.core.errors import Refused
+from shoal.core.message import Ref
+from shoal.core.tree import Tree
+from shoal.runtime.store import STEPS
+from shoal.trust.keys import Key
+from shoal.trust.papers import Charter, Manifest, seal
+from tests.coordinator.server import Server, until
+from tests.peering.learner import Counting
+from tests.peering.stage import LONG, Threaded, acquainted, begin
+
+KEY, OTHER = Key.make(), Key.make()
+CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.pub, KEY.pub)
+
+
+class Dead(BaseException):
+    """The process has been killed."""
+
+
+class Coordinator:
+    """Signs what it is told to sign."""
+
+    def __init__(self) -> None:
+        self.sealed: bytes | None = None
+        self.asked: list[int] = []
+
+    def manifest(self, job: str, held: int) -> bytes | None:
+        self.asked.append(held)
+        return self.sealed
+
+    def sign(self, version: int, digest: str, *, key: Key = KEY, term: int = 1) -> None:
+        charter = replace(CHARTER, coordinator_pub=key.pub)
+        self.sealed = seal(Manifest("j", term, term, version, digest, (), version), key, charter)
+
+
+class Stage:
+    """One node's desk, and who vouches for what comes there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.coordinator = folder, Coordinator()
+        self.begin()
+
+    def begin(self) -> None:
+        """A new process."""
+        self.desk = Desk(self.folder, "j")
+        self.checkpoints = Checkpoints("j", self.desk)
+
+    def came(self, value: float, **more: Any) -> Ref:
+        return self.desk.bodies.put({"model": Tree.of({"w": np.full(4, value, np.float32)}), **more})
+
+    def seek(self, version: int, model: Ref) -> None:
+        asyncio.run(self.checkpoints.seek(CHARTER, version, model, self.coordinator))
+
+    def keep(self, version: int, **how: Any) -> Ref:
+        """That version comes, and the coordinator vouches for it."""
+        model = self.came(float(version))
+        self.coordinator.sign(version, model.digest, **how)
+        self.seek(version, model)
+        return model
+
+    @property
+    def versions(self) -> list[int]:
+        return [one.manifest.version for one in self.checkpoints.kept]
+
+    def found(self) -> list[int]:
+        """What another process finds."""
+        self.begin()
+        self.checkpoints.load(CHARTER)
+        return self.versions
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path / "j")
+
+
+def test_the_newest_two_are_kept_with_their_models(stage: Stage) -> None:
+    models = [stage.keep(version) for version in range(4)]
+    stage.desk.sweep([])
+    assert stage.versions == [3, 2]
+    assert set(stage.desk.bodies.digests()) == {models[3].digest, models[2].digest}
+    assert stage.coordinator.asked == [-1, 0, 1, 2], "who holds the newest is not sent it again"
+    assert not stage.checkpoints.is_due(3)
+    assert stage.checkpoints.is_due(4)
+    assert stage.found() == [3, 2]
+    stage.desk.sweep([])
+    assert [stage.desk.bodies.check(model) for model in models] == [False, False, True, True]
+
+
+def test_a_new_process_adds_to_what_is_kept(stage: Stage) -> None:
+    stage.keep(1)
+    stage.begin()
+    stage.keep(2)
+    assert (stage.versions, stage.found()) == ([2, 1], [2, 1])
+
+
+def test_a_version_of_a_later_term_is_the_newer_one(stage: Stage) -> None:
+    stage.keep(7)
+    stage.keep(3, term=2)
+    stage.keep(5)
+    assert stage.versions == [3, 7], "what an earlier term has made is older, whatever its number"
+
+
+def test_what_the_coordinator_has_not_signed_is_not_kept(stage: Stage) -> None:
+    stage.keep(1)
+    stage.keep(2, key=OTHER)
+    assert stage.versions == [1]
+    assert stage.found() == [1]
+
+
+def test_a_version_whose_model_has_not_come_is_not_kept(stage: Stage) -> None:
+    """The job has gone on while this node asked."""
+    stage.coordinator.sign(2, "f" * 64)
+    stage.seek(1, stage.came(1.0))
+    assert (stage.versions, stage.found()) == ([], [])
+
+
+def test_nothing_new_and_a_refusal_change_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.keep(1)
+    stage.coordinator.sealed = None
+    stage.seek(2, stage.came(2.0))
+
+    def refuse(job: str, held: int) -> bytes:
+        raise Refused("not yet", code="papers.early")
+
+    monkeypatch.setattr(stage.coordinator, "manifest", refuse)
+    stage.seek(3, stage.came(3.0))
+    assert stage.versions == [1]
+    assert not stage.checkpoints.is_due(3), "a version is asked for once"
+
+
+def test_a_model_that_came_with_more_is_kept_alone(stage: Stage) -> None:
+    alone = stage.came(5.0)
+    stage.desk.bodies.delete(alone.digest)
+    more = stage.came(5.0, c=Tree.of({"w": np.ones(4, np.float32)}))
+    stage.coordinator.sign(5, alone.digest)
+    stage.seek(5, more)
+    stage.desk.sweep([])
+    assert stage.desk.bodies.digests() == [alone.digest]
+    assert stage.found() == [5]
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"checkpoints": [{"manifest": "x", "model": 5}]}', "model", "forged"])
+def test_what_is_damaged_is_given_up(stage: Stage, damage: str) -> None:
+    model = stage.keep(1)
+    path = stage.desk.peer_folder / "checkpoints.json"
+    if damage == "model":
+        data = bytearray(stage.desk.bodies.path(model.digest).read_bytes())
+        data[-1] ^= 1
+        stage.desk.bodies.path(model.digest).write_bytes(data)
+    elif damage == "forged":
+        path.write_text(path.read_text().replace('\\"version\\":1', '\\"version\\":9'))
+        assert "9" in json.loads(path.read_text())["checkpoints"][0]["manifest"]
+    else:
+        path.write_text(damage)
+    assert stage.found() == []
+    stage.keep(2)
+    assert stage.found() == [2]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_leaves_the_one_or_the_other(stage: Stage, step: str) -> None:
+    stage.keep(1)
+
+    def at(point: str) -> None:
+        if point == f"checkpoints.{step}":
+            raise Dead
+
+    stage.desk._at = at
+    with pytest.raises(Dead):
+        stage.checkpoints._take(CHARTER, *_signed(stage, 2))
+    assert stage.found() == ([2, 1] if step in ("renamed", "kept") else [1])
+
+
+def _signed(stage: Stage, version: int) -> tuple[bytes, Ref]:
+    model = stage.came(float(version))
+    stage.coordinator.sign(version, model.digest)
+    assert stage.coordinator.sealed is not None
+    return stage.coordinator.sealed, model
+
+
+def test_nodes_keep_what_a_coordinator_signs(server: Server, threaded: Callable[..., Threaded]) -> None:
+    begin(server, 2, **LONG)
+    nodes = [threaded(name, Counting(10.0, 0.2)) for name in "ab"]
+    acquainted(server, nodes)
+    pumps = [node.pump for node in nodes]
+    found = [pump.checkpoints for pump in pumps if isinstance(pump, PeerPump)]
+    assert len(found) == 2
+    until("versions that are vouched for", lambda: all(len(one.kept) == 2 for one in found))
+    for one in found:
+        newer, older = (kept.rank for kept in one.kept)
+        assert newer > older

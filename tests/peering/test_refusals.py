@@ -1,0 +1,228 @@
+"""What must not be acted on, sent to an edge client that is away: refused, counted, and the model untouched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from edge_client.peering.pump import PeerPump
+from peer import app
+from peer.folder import Papers
+from peer.node import wall_s
+from shoal.core.errors import Refused
+from shoal.core.learner import Trained
+from shoal.core.peer_message import Settle
+from shoal.runtime.node_link import SealedPapers
+from shoal.sim.toys import ToyLearner
+from shoal.trust.envelope import Signer
+from shoal.trust.keys import Key, load_key
+from shoal.trust.papers import JoinCert, Roster, open_charter, seal, unseal
+from tests.coordinator.server import Server, until
+from tests.peer.stage import Voice
+from tests.peer.test_refusals import DAY_S, FINE, REFUSALS, XID, elsewhere, reserved, swap
+from tests.peering.stage import Threaded
+
+JOB = "toys"
+
+
+class Still(ToyLearner):
+    """Learns nothing, and waits while that file exists."""
+
+    def __init__(self, number: int, hold: Path) -> None:
+        super().__init__(number)
+        self._hold = hold
+
+    @property
+    def examples(self) -> int:
+        return self._number
+
+    def train(self, budget: Any, *, tick: Any = lambda fraction: None, **more: Any) -> Trained:
+        while self._hold.exists():
+            tick(0.5)
+            time.sleep(0.005)
+        return Trained(float(self._number), {"train/loss": 0.5})
+
+
+@dataclass
+class EdgeVoice(Voice):
+    """Speaks for an edge client that has left: with its key, and the papers that it has kept."""
+
+    def __post_init__(self) -> None:
+        (state,) = (path.parent for path in self.folder.glob("*/peer-key.pem"))
+        kept = json.loads((state / "jobs" / JOB / "peer" / "papers.json").read_text())
+        charter, sealed = open_charter(kept["charter"].encode()), kept["roster"].encode()
+        key, roster = load_key(state / "peer-key.pem"), unseal(sealed, Roster, charter)
+        me = next(peer for peer in roster.peers if peer.peer_id == key.peer_id)
+        self.papers = Papers(self.to.papers.spec, charter, roster, sealed, key, me)
+        self.signer = Signer(key, charter, self.boot)
+
+
+class Victim:
+    """The edge client `a`, alone and away, that rests."""
+
+    def __init__(self, node: Threaded, folder: Path) -> None:
+        self.node, self.folder, self._boot = node, folder, 90
+        assert node.agent.peering is not None
+        self.url = node.agent.peering.porch.contact().urls[0]
+
+    @property
+    def pump(self) -> PeerPump:
+        pump = self.node.agent.jobs[JOB].pump
+        assert isinstance(pump, PeerPump)
+        return pump
+
+    @property
+    def company(self) -> Any:
+        return self.pump.circle.company
+
+    @property
+    def model(self) -> bytes:
+        gossip = self.pump.peer.gossip
+        assert gossip is not None
+        return bytes(gossip.me.model.buffer)
+
+    def status(self) -> dict[str, Any]:
+        try:
+            answer = httpx.get(f"{self.url}/p2p/{JOB}/status", timeout=60.0)
+        except httpx.ConnectError:  # it does not listen yet
+            return {}
+        return answer.json() if answer.status_code == 200 else {}
+
+    def alive(self) -> int:
+        """How many others live, as far as it knows."""
+        return sum(peer["state"] == "alive" for peer in self.status().get("peers", {}).values())
+
+    def voice(self) -> EdgeVoice:
+        """`b`, in a process later than all before."""
+        self._boot += 1
+        here = SimpleNamespace(papers=self.company.papers, port=int(self.url.rpartition(":")[2]))
+        return EdgeVoice(self.folder / "b", here, self._boot)  # type: ignore[arg-type]
+
+    def there(self, call: Callable[[], Any]) -> Any:
+        """Call something in its event loop."""
+        done: Future[Any] = Future()
+
+        def make() -> None:
+            try:
+                done.set_result(call())
+            except Refused as error:
+                done.set_exception(error)
+
+        self.node._loop.call_soon_threadsafe(make)
+        return done.result(60.0)
+
+
+@pytest.fixture
+def victim(server: Server, threaded: Callable[..., Threaded], tmp_path: Path) -> Victim:
+    return alone(server, threaded, tmp_path)
+
+
+def alone(
+    server: Server, threaded: Callable[..., Threaded], tmp_path: Path, kind: type[Still] = Still, **gossip: Any
+) -> Victim:
+    server.begin(JOB, nodes=3, rounds=10_000, gossip={"allowed": True, "ttl_s": 3600.0, **gossip})
+    hold = tmp_path / "hold"
+    nodes = [threaded(name, kind(number, hold), jobs=[JOB]) for number, name in enumerate("abc", 40)]
+    until("all to listen", lambda: all(node.agent.peering is not None for node in nodes))
+    made = Victim(nodes[0], tmp_path)
+    until("them to be known", lambda: made.alive() == 2)
+    until("what they may claim", lambda: all(peer.examples for peer in made.company.papers.roster.peers))
+    hold.touch()
+    server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
+    until("all to be away", lambda: made.status().get("state") == "away")
+    for node in nodes[1:]:
+        node.leave()
+    until("it to rest", lambda: not made.pump.peer.gossip.mixer.busy)  # type: ignore[union-attr]
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_it_is_refused_and_counted_and_changes_nothing(
+    server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, expected = victim.model, Counter[str]()
+    for wrong, outcome in REFUSALS.items():
+        asyncio.run(reserved(victim.voice()))
+        assert (wrong.__name__, asyncio.run(wrong(victim.voice()))[0]) == (wrong.__name__, outcome[0])  # type: ignore[arg-type]
+        assert victim.model == before, wrong.__name__
+        expected.update([outcome[1]] if wrong is not elsewhere else [])  # that concerns no job of this node's
+        assert victim.status()["refused"] == expected, wrong.__name__
+
+    def told() -> Any:
+        return next(row["refused"] for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["name"] == "a")
+
+    until("the coordinator to know", lambda: told() == expected)
+    # A day makes no difference to a clock; and what is right is taken, so it was that which was wrong with the others.
+    monkeypatch.setattr(app, "wall_s", lambda: wall_s() + DAY_S)
+    asyncio.run(reserved(victim.voice()))
+    status, said = asyncio.run(victim.voice().says(swap(), bodies=FINE))
+    assert (status, type(said[0]).__name__) == (200, "Swapped")
+    assert victim.model != before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(server: Server, victim: Victim) -> None:
+    before, papers = victim.model, victim.company.papers
+    coordinator = load_key(server.folder / "coordinator.pem")
+    key = Key.make()
+    expired = JoinCert(JOB, "new", key.peer_id, key.pub, 100, wall_s() - 2 * DAY_S)
+    sealed = seal(expired, coordinator, papers.charter)
+    victim.there(lambda: victim.company.gate.introduce(sealed, wall_s() - 10 * DAY_S))
+    stranger = victim.voice()
+    stranger.signer = Signer(key, papers.charter, 1)
+    assert asyncio.run(stranger.says(Settle("new", XID))) == (403, "trust.expired")
+
+    voice = victim.voice()
+    asyncio.run(reserved(voice))
+    left = tuple(peer for peer in papers.roster.peers if peer.node != "b")
+    gone = replace(papers.roster, version=papers.roster.version + 1, peers=left, revoked=(voice.papers.me.peer_id,))
+    newer = replace(papers, roster=gone, sealed_roster=seal(gone, coordinator, papers.charter))
+    victim.there(lambda: victim.company.take_papers(newer))
+    assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
+    with pytest.raises(Refused) as caught:
+        victim.there(lambda: victim.company.take_papers(papers))
+    assert caught.value.code == "trust.roster-old"
+    assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
+    assert victim.model == before
+    assert victim.status()["refused"] == {"trust.expired": 1, "trust.revoked": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_of_two_coordinators_with_one_term_the_second_changes_nothing(
+    server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody runs a copy of the coordinator, key and all: it signs another roster of the version that is held."""
+    before, papers, circle = victim.model, victim.company.papers, victim.pump.circle
+    kept = circle._desk.papers()
+    coordinator, key = load_key(server.folder / "coordinator.pem"), Key.make()
+    intruder = replace(papers.others[0], node="z", peer_id=key.peer_id, pub=key.pub)
+    forked = replace(papers.roster, peers=(*papers.roster.peers, intruder))
+    sealed = SealedPapers(forked.version, kept["charter"].encode(), seal(forked, coordinator, papers.charter))
+    monkeypatch.setattr(victim.pump.hub, "papers", lambda job, held: sealed)
+    asyncio.run_coroutine_threadsafe(victim.pump._fetch_papers(), victim.node._loop).result(60.0)
+    assert victim.status()["refused"] == {"trust.roster-forked": 1}
+    assert circle.papers is papers, "the one that was there first holds"
+    assert circle._desk.papers() == kept, "for the next process too"
+    stranger = victim.voice()
+    stranger.signer = Signer(key, papers.charter, 1)
+    assert asyncio.run(stranger.says(Settle("z", XID))) == (403, "trust.stranger")
+    assert victim.model == before
+
+    def told() -> Any:
+        return next(row["refused"] for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["name"] == "a")
+
+    until("it to be shown", lambda: told().get("trust.roster-forked") == 1)

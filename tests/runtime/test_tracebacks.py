@@ -1,0 +1,90 @@
+"""Where an error came from, as other machines may read it; and that a pump tells it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.core.errors import LearnerFailed, Refused
+from shoal.core.message import Ack, Fail
+from shoal.heads import TRACEBACK_MAX
+from shoal.runtime.pump import Pump
+from shoal.runtime.tracebacks import whence
+from shoal.wire import Frame, decode, encode
+from tests.runtime.hands import order
+from tests.runtime.world import World, pumped, until
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause  # noqa: TRY301 - for its traceback
+    except BaseException as found:
+        return found
+
+
+def test_the_users_own_frames_are_told() -> None:
+    text = whence(raised(LearnerFailed("training failed"), raised(ValueError("no data"))))
+    assert text.endswith("ValueError: no data")
+    assert f'{Path(__file__).name}", line ' in text
+    assert "LearnerFailed" not in text, "its message is told as the error"
+
+
+@pytest.mark.parametrize("cause", [None, Refused("also ours")])
+def test_errors_of_our_own_say_everything_themselves(cause: BaseException | None) -> None:
+    assert whence(raised(Refused("gone"), cause)) == ""
+
+
+def test_an_error_of_another_process_brings_its_own() -> None:
+    error = LearnerFailed("training failed")
+    error.traceback_text = "Traceback of the child\nKeyError: 'x'"  # type: ignore[attr-defined]
+    assert whence(error) == "Traceback of the child\nKeyError: 'x'"
+
+
+def test_nothing_secret_goes_out() -> None:
+    text = whence(raised(RuntimeError(f"with sht_abcdefgh in {Path.home()}/data\x1b[31m\u202e")))
+    assert "sht_abcdefgh" not in text
+    assert str(Path.home()) not in text
+    assert "~/data" in text
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\N{GRINNING FACE}", '"', "é"])
+def test_the_longest_fits_into_a_head(letter: str) -> None:
+    text = whence(raised(RuntimeError(f"begin{letter * 30_000}the end")))
+    assert len(text) <= TRACEBACK_MAX
+    assert text.startswith("Traceback")
+    assert text.endswith("the end")
+    said = Fail("a", (1, 2), letter * 400, "train", text)
+    assert decode(encode(Frame("j", said))).message == said
+    assert len(json.dumps(text)) <= 32_000
+
+
+class Hears(World):
+    """Keeps failures as they were said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[Fail] = []
+
+    def fail(self, job: str, said: Fail) -> Ack:
+        self.failures.append(said)
+        return super().fail(job, said)
+
+
+@pytest.mark.parametrize(("where", "phase"), [("body", "download"), ("do", "train"), ("report", "upload")])
+@pytest.mark.parametrize("tracebacks", [True, False])
+def test_a_pump_tells_how_far_it_was(where: str, phase: str, tracebacks: bool) -> None:
+    world = Hears()
+    world.answers[where] = [Refused("not finite") if where == "report" else ValueError("no data")]
+
+    async def scenario(world: World, pump: Pump) -> None:
+        await pump.take(order(1))
+        await until(lambda: bool(world.failures) and pump.held is None)  # type: ignore[attr-defined]
+
+    pumped(scenario, world, tracebacks=tracebacks)
+    (said,) = world.failures
+    assert said.phase == phase
+    assert said.traceback.endswith("ValueError: no data") == (tracebacks and where != "report")
+    assert bool(said.traceback) == (tracebacks and where != "report")

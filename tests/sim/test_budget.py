@@ -1,0 +1,123 @@
+"""Peers with a budget of bytes, over seeds: it holds, the mean stays, and models become one all the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.drain import Drain
+from shoal.core.gossip import HEAD_BYTES
+from shoal.core.meter import SAVED_S, Meter
+from shoal.core.plan import Plan
+from shoal.sim.bodies import MemoryBodies
+from shoal.sim.flock import Flock
+from shoal.sim.peer_swarm import Scenario, draw, draw_pairwise
+from shoal.sim.peers import Shared
+from shoal.sim.toys import ToyLearner, toy_tree
+
+MODEL = 100_000
+EXCHANGE = 2 * (MODEL + HEAD_BYTES)
+EVERY_S = 60.0
+"""The budget is worth an exchange in this time: ten are saved up at first."""
+RATE = EXCHANGE / EVERY_S
+NEAR = 1e-3
+
+
+@dataclass
+class Run:
+    """What came of one."""
+
+    ended: bool
+    over: int
+    """The most bytes by which a peer was over what it may have used by then."""
+    apart: float
+    """The variance of models at the end, relative to that of models that never met."""
+    flock: Flock
+
+
+def drawn(seed: int) -> Scenario:
+    """Faults as they come; but no network hands over a whole model twice."""
+    scenario = draw(seed)
+    weather = replace(scenario.weather, duplicate=0.0)
+    return replace(scenario, mixing=draw_pairwise(Random(f"{seed}/budget")), weather=weather)
+
+
+def run(scenario: Scenario, bytes_per_hour: float = 3600 * RATE, limit_s: float = 20_000.0) -> Run:
+    """Raises `Unbalanced` when the mean is moved."""
+    drain = Drain(scenario.rounds, near=NEAR)
+    shared = Shared(
+        Plan(1, seed=scenario.seed),
+        Algorithm(),
+        scenario.mixing.mixer,
+        {"model": toy_tree((1.0, 2.0, 3.0), 0)},
+        drain,
+        scenario.seed,
+        bytes_per_hour,
+    )
+    learners = {name: ToyLearner(number) for number, name in enumerate(scenario.weights, 1)}
+    bodies = MemoryBodies(lambda _: MODEL)
+    flock = Watched(
+        shared,
+        learners,
+        scenario.weights,
+        scenario.pace_s,
+        weather=scenario.weather,
+        crashes=scenario.crashes,
+        bodies=bodies,
+    )
+    ended = flock.run(limit_s, 200_000)
+    return Run(ended, flock.excess, flock.books.spread() / (flock.books.apart() or 1.0), flock)
+
+
+class Watched(Flock):
+    """Looks after every event whether a peer is over what it may have used."""
+
+    excess = 0
+
+    def _check(self) -> None:
+        super()._check()
+        allowed = max(RATE * SAVED_S, EXCHANGE) + RATE * self.clock.now
+        self.excess = max(self.excess, *(round(peer.crossed - allowed) for peer in self.peers.values()))
+
+
+@pytest.mark.parametrize("seed", [*range(16), 24, 26, 39, 50])
+def test_the_budget_holds_and_models_become_one(seed: int) -> None:
+    made = run(drawn(seed))
+    assert made.ended
+    assert made.over <= MODEL + HEAD_BYTES, "by more than one message"
+    assert made.apart < 1e-3
+    assert all(peer.gossip is not None and peer.gossip.finished for peer in made.flock.peers.values())
+
+
+def test_it_is_the_budget_that_holds_them_back() -> None:
+    """Without one the same peers are done in a tenth of the time, and have used more by then than it allows."""
+    scenario = drawn(0)
+    free, metered = run(scenario, 0.0), run(scenario)
+    assert free.over > EXCHANGE
+    assert free.flock.clock.now < metered.flock.clock.now / 4
+
+
+def test_peers_that_have_met_do_not_meet_only_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has met is short of bytes at the same times as the other: without a pause of random length they lock."""
+    monkeypatch.setattr(Meter, "worth_s", lambda self, nbytes: 0.0)
+    assert not run(drawn(2), limit_s=6000.0).ended
+    monkeypatch.undo()
+    assert run(drawn(2), limit_s=6000.0).ended
+
+
+def begun_anyway(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Meter, "affords", lambda self, nbytes: True)
+
+
+def forgotten_by_the_next_process(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Meter, "restore", lambda self, kept: None)
+
+
+@pytest.mark.parametrize(("plant", "seed"), [(begun_anyway, 0), (forgotten_by_the_next_process, 2)])
+def test_bugs_are_found(plant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(drawn(seed)).over <= MODEL + HEAD_BYTES
+    plant(monkeypatch)
+    assert run(drawn(seed)).over > MODEL + HEAD_BYTES

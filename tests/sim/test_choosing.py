@@ -1,0 +1,112 @@
+"""Jobs that choose their nodes: through loss, duplication and crashes, and from the outside."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shoal
+from shoal.core.errors import InvalidJob, Refused
+from shoal.core.message import About
+from shoal.plugins import selections
+from shoal.sim.choosing import draw, run_seed
+from shoal.sim.faults import Faults
+from shoal.sim.swarm import Broken
+from tests.algorithms.softmax import Softmax, digits
+
+SEEDS = 300
+
+
+def test_no_run_breaks() -> None:
+    run_all()
+
+
+def test_the_runs_are_varied() -> None:
+    setups = [draw(seed).setup for seed in range(SEEDS)]
+    chosen = [setup.plan.selection for setup in setups]
+    assert {one.name for one in chosen} == {"examples", "power_of_choice", "uniform"}
+    for share in (
+        [bool(one.tags) for one in chosen],
+        [bool(one.nodes) for one in chosen],
+        [bool(one.hours) for one in chosen],
+        [setup.plan.shards > 1 for setup in setups],
+        [any(about.hours for about in setup.about.values()) for setup in setups],
+    ):
+        assert sum(share) > SEEDS / 30
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    stories: list[list[str]] = [[], []]
+    for story in stories:
+        for seed in range(5):
+            run_seed(seed, story.append)
+    assert stories[0] == stories[1]
+
+
+def test_who_may_not_be_asked_and_is_breaks_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.core.hub_state.HubState.barred", lambda self, now: {})
+    with pytest.raises(Broken, match=r"asked: (.|\n)*--choosing"):
+        run_all()
+
+
+def run_all() -> None:
+    for seed in range(SEEDS):
+        run_seed(seed)
+
+
+# The public way in
+
+
+def learners(count: int) -> dict[str, Softmax]:
+    """The digits, sorted by class, in that many parts: no two of them alike."""
+    x, y = digits()
+    order = y.argsort(kind="stable")
+    parts = [order[start::1][:150] for start in range(0, 1500, 1500 // count)]
+    return {f"n{number}": Softmax(x[part], y[part], (x[1500:], y[1500:])) for number, part in enumerate(parts)}
+
+
+@pytest.mark.parametrize("name", sorted(selections()))
+@pytest.mark.parametrize("faults", [None, Faults(until_s=20.0, loss=0.2, duplicate=0.2, hub_crashes=2)])
+def test_each_way_runs_and_says_why(name: str, faults: Faults | None) -> None:
+    spec = shoal.JobSpec(
+        name="chosen",
+        rounds=6,
+        seed=5,
+        algorithm={"name": "fedavg", "lr": 0.5},
+        schedule={"name": "rounds", "cohort": 2, "min_nodes": 4},
+        selection={"name": name, "tags": ["phone"]},
+        sums="fixed",
+    )
+    about = {f"n{number}": About(("phone",)) for number in range(4)}
+    runs = [shoal.simulate(spec, learners(6), faults=faults, about=about) for _ in range(2)]
+    told = [note.text for note in runs[0].notes]
+    assert [note.text for note in runs[1].notes] == told, "the same again"
+    opened = [text for text in told if re.match(r"round \d+ opens", text)]
+    assert len(opened) == 6
+    reasons = {"uniform": "drawn at random", "examples": "drawn by examples", "power_of_choice": "highest loss of 4 of"}
+    assert all(reasons[name].removesuffix(" of") in text for text in opened)
+    assert any("not asked: n4, n5: without the tag phone" in text for text in told)
+    assert all(runs[0].up_bytes[node] < 2000 for node in ("n4", "n5")), "only signs of life"
+
+
+def test_power_of_choice_asks_every_node_before_it_asks_one_again() -> None:
+    spec = shoal.JobSpec(
+        name="chosen",
+        rounds=3,
+        schedule={"name": "rounds", "cohort": 2, "min_nodes": 6},
+        selection={"name": "power_of_choice", "candidates": 6},
+    )
+    result = shoal.simulate(spec, learners(6))
+    bytes_up = [{node: traffic.up for node, traffic in version.nodes.items()} for version in result.versions[1:]]
+    trained = [{node for node, count in told.items() if count > 2000} for told in bytes_up]
+    assert sum(map(len, trained)) == 6
+    assert set.union(*trained) == {f"n{number}" for number in range(6)}
+
+
+def test_what_is_said_of_nodes_is_checked() -> None:
+    spec = shoal.JobSpec(name="chosen", rounds=1)
+    with pytest.raises(InvalidJob, match="no such learner"):
+        shoal.simulate(spec, learners(2), about={"x": About()})
+    with pytest.raises(Refused, match="is no tag"):
+        shoal.simulate(spec, learners(2), about={"n0": About(("A b",))})
