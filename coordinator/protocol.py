@@ -7,8 +7,7 @@ count would be higher; this is the plain text.
 
 **Receipt deadlines.** uvicorn restarts its only timer at each byte, so a client that sends one byte a second holds a
 connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have
-come at `body_bytes_per_s_min` on average. Seconds are counted as ticks of our own loop, and not while reading is
-paused: a server that stalls must not blame its clients.
+come at `body_bytes_per_s_min` on average.
 
 **Crowds.** A request that came while more than `connections_max` connections were open says so, and the guard refuses
 it. What is no HTTP at all reaches nobody: it is answered here, with a problem as everywhere.
@@ -27,12 +26,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator import problems
 from coordinator.intake import LEND_KEY, Intake
+from shoal.runtime.receipt import Patience, Receipt
 
 if TYPE_CHECKING:
     from coordinator.ledger import Ledger
     from coordinator.settings import Settings
 
-TICK_S = 1.0
 SCOPE_KEY = "shoal.exchange"
 
 
@@ -109,14 +108,15 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.exchange = Exchange()
-        self._ticks, self._received, self._has_head = 0, 0, False
         self._due = 0  # of the body in hand, as announced
-        self._watch: asyncio.TimerHandle | None = None
+        own = self.settings
+        patience = Patience(own.head_receipt_s, own.body_grace_s, own.body_bytes_per_s_min)
+        self._receipt = Receipt(patience, self)
         super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
-        self._start_watching()
+        self._receipt.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watching()
+        self._receipt.stop()
         self.exchange.closed = True
         if self.exchange.gone is not None:
             self.exchange.gone()
@@ -125,14 +125,13 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.exchange.up += len(data)
-        if self._watch is None and self._between_requests():
-            self._start_watching()
-        self._received += len(data)
+        if not self._receipt.watching and self._between_requests():
+            self._receipt.start()
+        self._receipt.came(len(data))
         super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._has_head = False
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY] = self.exchange, self._lend
         self.exchange.crowded = len(self.connections) > self.settings.connections_max
@@ -143,8 +142,7 @@ class MeteredProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def on_headers_complete(self) -> None:
-        self._has_head = True
-        self._ticks, self._received = 0, 0
+        self._receipt.head_is_complete()
         self._due = int(dict(self.headers).get(b"content-length", b"0"))  # the parser has seen to it that it is one
         super().on_headers_complete()
 
@@ -164,7 +162,7 @@ class MeteredProtocol(HttpToolsProtocol):
         """Bytes of a body that the parser did not see."""
         self.exchange.up += count
         self.exchange.up_body += count
-        self._received += count
+        self._receipt.came(count)
 
     def take_back(self) -> None:
         """The body is complete. The old parser waits for what went past it, so a new one takes its place."""
@@ -173,7 +171,7 @@ class MeteredProtocol(HttpToolsProtocol):
         self.on_message_complete()
 
     def on_message_complete(self) -> None:
-        self._stop_watching()
+        self._receipt.stop()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -198,27 +196,3 @@ class MeteredProtocol(HttpToolsProtocol):
     def _between_requests(self) -> bool:
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn's annotation says
         return cycle is None or not cycle.more_body
-
-    def _start_watching(self) -> None:
-        self._ticks, self._received, self._has_head = 0, 0, False
-        self._watch = self.loop.call_later(TICK_S, self._tick)
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _tick(self) -> None:
-        self._watch = self.loop.call_later(TICK_S, self._tick)
-        if self.flow.read_paused:
-            return
-        self._ticks += 1
-        if self._is_too_slow():
-            self._stop_watching()
-            self.transport.close()
-
-    def _is_too_slow(self) -> bool:
-        if not self._has_head:
-            return self._ticks >= self.settings.head_receipt_s
-        late = self._ticks - self.settings.body_grace_s
-        return late >= 0 and self._received < self.settings.body_bytes_per_s_min * self._ticks
