@@ -422,6 +422,8 @@ class Driver:
         state, now, entries, seq = await self._services.database.write(lambda c: journal.load(c, self.name))
         hub = self._new_hub(state)
         fed = await asyncio.to_thread(lambda: [self._feed_one(hub, entry) for entry in entries])
+        if self.bodies.far:  # what goes along with orders is read where nobody may wait
+            await asyncio.to_thread(self.bodies.fetch, hub.refs())
         self.hub, self._seq = hub, seq
         self.mode_since = await self._services.database.write(lambda c: journal.moved_at(c, self.name))
         self._durable = {ref.digest for ref in state_refs(state)} if state is not None else set()

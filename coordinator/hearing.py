@@ -14,6 +14,7 @@ from fastapi import Request, Response
 
 from coordinator import failures
 from coordinator.access import label
+from coordinator.blobs.bodies import asked
 from coordinator.crash import crashpoint
 from coordinator.driver import Driver
 from coordinator.failures import Failure
@@ -122,7 +123,7 @@ class Hearing:
         try:
             _fits(message, order)
             with driver.pinned(body.digest if body else ""):
-                if body is not None and payload and not driver.bodies.has(body.digest):
+                if body is not None and payload and not await asked(driver.bodies, driver.bodies.has, body.digest):
                     await driver.uploads.take_whole(message.node, body, expected, payload)
                     came = True
                 limits = driver.spec.limits if order.kind in LEARNED else None

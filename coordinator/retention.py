@@ -66,6 +66,7 @@ class Retention:
             for digest in set(left[place : place + AT_ONCE]) - driver.in_use():
                 driver.bodies.delete(digest)  # no await since `in_use`: a request could begin to need one
             await asyncio.sleep(0)  # requests come first
+        await self._reap(driver.bodies)
         if closed[-1].number % 64 == 0:
             await self._database.write(lambda c: trim_feed(c, name, self._settings.feed_kept))
             await self._database.write(lambda c: trim_reports(c, name, self._settings.reports_kept))
@@ -90,8 +91,16 @@ class Retention:
 
     async def sweep_starts(self, starts: FileBodies) -> None:
         """At the start: jobs keep initial models of their own, so that those which came before them are in vain."""
-        for digest in await asyncio.to_thread(_old, starts, set()):
+        for digest in await asyncio.to_thread(starts.old, ORPHAN_AGE_S):
             starts.delete(digest)
+        await self._reap(starts)
+
+    async def _reap(self, bodies: FileBodies) -> None:
+        """Let what was deleted be gone from the store too. If that cannot be now, the next time does it."""
+        try:
+            await asyncio.to_thread(bodies.reap)
+        except StorageFailed as error:
+            log.error("not cleared away", store=str(bodies.folder), error=error.message)
 
     async def tidy(self, drivers: Sequence[Driver]) -> None:
         """Now and then: remove what nothing names, such as updates that came too late to count."""
@@ -111,9 +120,10 @@ class Retention:
     async def _clear(self, driver: Driver) -> None:
         named = await self._database.write(lambda c: self._named(c, driver.name))
         await asyncio.to_thread(driver.bodies.drop_partials, PARTIAL_AGE_S)
-        old = await asyncio.to_thread(_old, driver.bodies, named)
+        old = await asyncio.to_thread(driver.bodies.old, ORPHAN_AGE_S) - named
         for digest in old - driver.in_use():  # no await from here on, as above
             driver.bodies.delete(digest)
+        await self._reap(driver.bodies)
         if old:
             log.info("cleared away", job=driver.name, bodies=len(old))
 
@@ -134,13 +144,3 @@ def _promoted(connection: Connection, job: str) -> set[str]:
     numbers = {kept["version"] for kept in labels.values()}
     rows = connection.execute(select(versions.c.digest).where(versions.c.job == job, versions.c.number.in_(numbers)))
     return set(rows.scalars())
-
-
-def _old(bodies: FileBodies, named: set[str]) -> set[str]:
-    """Bodies that are not among these, and have not been for long enough."""
-    before, found = time.time() - ORPHAN_AGE_S, set()
-    for digest in bodies.digests():
-        path = bodies.path(digest)
-        if digest not in named and path.exists() and path.stat().st_mtime < before:
-            found.add(digest)
-    return found

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, insert, null, select, update
 
 from coordinator import auth, describe, journal, ledger, papers, quarters, readmission
 from coordinator.auth import Directory
+from coordinator.blobs.places import open_store
 from coordinator.crash import crashpoint
 from coordinator.database import Database
 from coordinator.driver import Driver, Services, Start
@@ -43,9 +44,7 @@ from shoal.spec import JobSpec, parse_job
 
 log = structlog.get_logger()
 
-TICK_S = 0.5
-LOGS_S = 1.0
-WATCH_S = 2.0
+TICK_S, LOGS_S, WATCH_S = 0.5, 1.0, 2.0
 
 
 @dataclass
@@ -68,6 +67,7 @@ class Coordinator:
     def __init__(self, settings: Settings, ledger: Ledger, operator_token: str) -> None:
         self.settings, self.ledger = settings, ledger
         self._operator_token = operator_token
+        self.blobs = open_store(settings)
         self.starts = self.bodies_of(".start")  # initial models, before their jobs; no job can be called so
         self.directory = Directory()
         self.broadcast = Broadcast()
@@ -178,7 +178,7 @@ class Coordinator:
 
     def bodies_of(self, job: str) -> FileBodies:
         """Each job has its own folder of bodies, so that clearing away after one never touches another."""
-        return FileBodies(self.settings.data / "bodies" / job, crashpoint)
+        return self.blobs.bodies(job, self.settings.data / "near" / job, crashpoint)
 
     # Jobs
 

@@ -21,6 +21,11 @@ class Settings(BaseModel):
         SecretStr(""),
         description="sqlite:////path or postgresql://user@host/name of the database; empty: a file in the data folder",
     )
+    blobs: str = Field(
+        "",
+        description="where models and updates lie: a folder (/path or file:///path), which coordinators may share; "
+        "empty: in the data folder",
+    )
     operator_token: str = Field(
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
     )

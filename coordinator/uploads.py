@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from coordinator.blobs.bodies import asked
 from coordinator.crash import crashpoint
 from coordinator.meter import Meter
 from coordinator.settings import Settings
@@ -121,7 +122,7 @@ class Uploads:
         """Check a report's stored body against the form and the job's limits; returns its norm. Changes nothing."""
         if report.body is None:
             return 0.0
-        size = self._bodies.size(report.body.digest)
+        size = await asked(self._bodies, self._bodies.size, report.body.digest)
         if size is None:
             raise Refused(
                 "the body of this report is not here", code="body.missing", hint="upload it again, then send the report"

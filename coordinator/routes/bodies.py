@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from coordinator import views
 from coordinator.access import Coord, Operator, Reader, Speaker, label, principal_of, speaker_of
+from coordinator.blobs.bodies import asked
 from coordinator.driver import Driver
 from coordinator.intake import pieces
 from coordinator.problems import errors
@@ -141,7 +142,7 @@ async def upload(
         raise InvalidPayload("an empty body", code="payload.short")
     if order.kind == "evaluate":
         raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send the report alone")
-    known = driver.bodies.size(digest)
+    known = await asked(driver.bodies, driver.bodies.size, digest)
     if known not in (None, total):
         raise InvalidPayload(f"the body of that digest has {known} bytes, not {total}", code="payload.length")
     driver.watches.begun(node, order.id)
@@ -165,7 +166,7 @@ async def uploaded(job: str, digest: Digest, request: Request, node: Speaker, co
     """Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is."""
     label(request, job, coordinator.driver(job).hub.version, node, "body")
     bodies = coordinator.driver(job).bodies
-    size = bodies.size(digest)
+    size = await asked(bodies, bodies.size, digest)
     if size is not None:
         return Response(status_code=200, headers={"content-length": str(size)})
     offset = bodies.offset(node, digest)
@@ -188,30 +189,30 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
                 hint="poll: an order that named it was superseded by the one that the next answer brings",
             )
         label(request, job, order.version, node, "model")
-        return file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
+        return await file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
     if who is None and not coordinator.settings.reading_is_open:
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
     model = driver.hub.model if driver is not None else None
     if model is not None and model.digest == digest:
-        return file_of(bodies, request, model)
+        return await file_of(bodies, request, model)
     query = select(versions.c.nbytes).where(versions.c.job == job, versions.c.digest == digest)
     async with coordinator.database.reader.connect() as connection:
         nbytes = (await connection.execute(query)).scalar()
     if nbytes is None:
         raise Refused("no model of this job has that hash", code="body.unknown", hint="see GET …/versions")
-    return file_of(bodies, request, Ref(digest, nbytes))
+    return await file_of(bodies, request, Ref(digest, nbytes))
 
 
-def file_of(bodies: FileBodies, request: Request, ref: Ref, done: Callable[[], None] | None = None) -> Response:
+async def file_of(bodies: FileBodies, request: Request, ref: Ref, done: Callable[[], None] | None = None) -> Response:
     """The file of a model. Raises `Refused` (410) when it is here no longer."""
-    if not bodies.has(ref.digest):
+    if not await asked(bodies, bodies.has, ref.digest):
         raise Refused(
             "this model is no longer kept",
             code="model.gone",
             hint="raise models_kept of the coordinator; see GET …/versions",
         )
-    return FileResponse(bodies.open(ref), ref, request, done)
+    return FileResponse(await asked(bodies, bodies.open, ref), ref, request, done)
 
 
 @router.head("/jobs/{job}/models/{number}", include_in_schema=False)
@@ -221,7 +222,7 @@ async def model(job: str, number: VersionNumber, request: Request, _: Reader, co
     coordinator.record(job)
     row = await coordinator.version_row(job, number)
     label(request, job, -1, "", "export")
-    return file_of(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
+    return await file_of(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
 
 
 @router.put("/bodies/{digest}", tags=["jobs"], responses=UPLOADED, openapi_extra=UPLOAD)
@@ -231,7 +232,7 @@ async def upload_model(
     """Upload an initial model, to be named as `start_model` of a new job."""
     label(request, kind="start")
     start, total = _extent(request)
-    if not coordinator.starts.has(digest):
+    if not await asked(coordinator.starts, coordinator.starts.has, digest):
         response.status_code = 201
         uploads = Uploads(coordinator.starts, coordinator.settings)
         async with aclosing(pieces(request)) as body:

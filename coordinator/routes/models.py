@@ -86,7 +86,7 @@ async def labelled(job: str, name: Label, request: Request, _: Reader, coordinat
     number = labels.named(coordinator, job, name)
     row = await coordinator.version_row(job, number)
     label(request, job, -1, "", "export")
-    answer = file_of(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
+    answer = await file_of(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
     answer.headers["cache-control"] = "private, no-cache"  # the file of a hash never changes; what a label names does
     answer.headers["shoal-version"] = str(number)
     return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +31,10 @@ def coordinator(
         Path | None,
         typer.Option(help="folder for the database and all models (default ./shoal-data)", show_default=False),
     ] = None,
+    blobs: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="where models and updates lie (default: in that folder)", show_default=False),
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="certificate chain (PEM), for https", show_default=False)
     ] = None,
@@ -51,17 +55,12 @@ def coordinator(
     from shoal.cli.values import assignments
 
     keep_big_blocks()
-    try:
-        from coordinator.serve import run
-    except ModuleNotFoundError as error:
-        raise ShoalError(
-            f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[coordinator]"'
-        ) from None
+    run = _runner()
     from coordinator.settings import Settings
     from shoal.runtime import logs
     from shoal.settings import load
 
-    named = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
+    named = {"host": host, "port": port, "data": data, "blobs": blobs, "tls_cert": tls_cert, "tls_key": tls_key}
     given = assignments(change or [], "--set") | {key: value for key, value in named.items() if value is not None}
     refuse_unknown(given, Settings.model_fields)
     settings = load(Settings, "coordinator", config=out.flags.config, given=given)
@@ -74,10 +73,21 @@ def coordinator(
         address = address_of(settings.model_copy(update={"port": port}))
         announce(settings, address, secret)
 
-    code: int = run(settings, listens)
+    code = run(settings, listens)
     if code == 0:
         out.answer({"address": address, "data": settings.data, "token_file": secret})
     return code
+
+
+def _runner() -> Callable[[Settings, Callable[[int], None]], int]:
+    """What runs a coordinator. Raises `ShoalError` where it was not installed."""
+    try:
+        from coordinator.serve import run
+    except ModuleNotFoundError as error:
+        raise ShoalError(
+            f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[coordinator]"'
+        ) from None
+    return run
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:

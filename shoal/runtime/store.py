@@ -38,6 +38,9 @@ CrashPoint = Callable[[str], None]
 STEPS = ("written", "synced", "renamed", "kept")
 """The steps of one durable write: before the fsync, after it, after the rename, after the folder's fsync."""
 
+SHARED_S = 3600.0
+"""In a folder that others write to as well, what was touched so lately may be somebody's work."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -172,8 +175,12 @@ class FileBody:
 class FileBodies:
     """Bodies in one folder: `shoal.core.message.Bodies`, and what shells need besides. Any thread may call."""
 
-    def __init__(self, folder: Path, at: CrashPoint = no_crash) -> None:
+    far = False
+    """Whether these are copies of what lies elsewhere: then asking takes time, and is done in a thread."""
+
+    def __init__(self, folder: Path, at: CrashPoint = no_crash, *, shared: bool = False) -> None:
         self.folder, self._at = folder, at
+        self._busy_s = SHARED_S if shared else 0.0
         for path in (folder, folder / "tmp", folder / "partial"):
             make_folder(path)
 
@@ -192,6 +199,7 @@ class FileBodies:
                     write_all(descriptor, piece)
                 ref = Ref(sha.hexdigest(), length)
                 if not self._is_there(ref):
+                    self._publish(temporary, ref)
                     _keep(descriptor, temporary, self.path(ref.digest), "body", self._at)
                 return ref
             finally:
@@ -208,12 +216,11 @@ class FileBodies:
             descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             try:
                 write_all(descriptor, data)
+                self._publish(temporary, ref)
                 _keep(descriptor, temporary, self.path(ref.digest), "body", self._at)
-            except OSError:
-                temporary.unlink(missing_ok=True)
-                raise
             finally:
                 os.close(descriptor)
+                temporary.unlink(missing_ok=True)
 
     def get(self, ref: Ref) -> Slots:
         """Open a body; its tensors are read when they are used. Raises `StorageFailed` when it is not there whole."""
@@ -266,6 +273,21 @@ class FileBodies:
         with storing(self.folder):
             self.path(digest).unlink(missing_ok=True)
 
+    def reap(self) -> None:
+        """Let what was deleted be gone where these are copies of, too. Raises `StorageFailed`."""
+
+    def fetch(self, refs: Collection[Ref]) -> None:
+        """Bring bodies here that lie elsewhere, so that opening them takes no time. Raises `StorageFailed`."""
+
+    def old(self, age_s: float) -> set[str]:
+        """Digests of the bodies that have been here for longer than that."""
+        before, found = time.time() - age_s, set()
+        for digest in FileBodies.digests(self):
+            path = self.path(digest)
+            if path.exists() and path.stat().st_mtime < before:
+                found.add(digest)
+        return found
+
     def keep_only(self, digests: Collection[str]) -> int:
         """Remove all bodies but these; how many were removed."""
         gone = [digest for digest in self.digests() if digest not in digests]
@@ -289,6 +311,7 @@ class FileBodies:
             if self._is_there(ref):
                 temporary.unlink(missing_ok=True)
                 return
+            self._publish(temporary, ref)
             descriptor = os.open(temporary, os.O_RDONLY)
             try:
                 _keep(descriptor, temporary, self.path(ref.digest), "body", self._at)
@@ -301,6 +324,9 @@ class FileBodies:
             return self.put(body)
         self.adopt(body.path, body.ref)
         return body.ref
+
+    def _publish(self, temporary: Path, ref: Ref) -> None:
+        """Called with a whole file just before it gets its name: where these are copies, the store has it then."""
 
     def _is_there(self, ref: Ref) -> bool:
         """Whether this body is stored already. Its folder is synced, lest the other writer had not come to that."""
@@ -333,9 +359,10 @@ class FileBodies:
     def sweep(self, older_s: float = 0.0) -> None:
         """After a crash: remove temporary files, and make what came of bodies over the network resumable again.
 
-        Only files that nobody has touched for `older_s` seconds: at a start, 0; while others write, an hour.
+        Only files that nobody has touched for `older_s` seconds: at a start, 0; while others write, an hour. A folder
+        that is shared is never anybody's alone.
         """
-        before = time.time() - older_s
+        before = time.time() - max(older_s, self._busy_s)
         with storing(self.folder):
             for path in _settled((self.folder / "tmp").iterdir(), before):
                 path.unlink(missing_ok=True)

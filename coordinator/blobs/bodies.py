@@ -1,0 +1,147 @@
+"""A job's bodies in a store that is not this machine's disk, with copies here of those that were made or read here.
+
+    put, adopt     write here -> put into the store -> rename here      what has its name here is in the store
+    open           copy from the store, hashed on the way -> read here
+    delete         gone here at once; from the store when `reap` comes to it, unless somebody has put it again
+
+So sums, models and updates are read from files whatever the store is, none is ever in memory as a whole, and whoever
+finds a body here knows without asking that the store has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from coordinator.blobs.store import BlobStore
+from shoal.core.errors import StorageFailed
+from shoal.core.message import Ref
+from shoal.runtime.store import CrashPoint, FileBodies, FileSource, no_crash, storing, write_all
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+async def asked(bodies: FileBodies, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """What a method of these bodies answers: in a thread where that may take time, else at once."""
+    return await asyncio.to_thread(call, *arguments, **named) if bodies.far else call(*arguments, **named)
+
+
+class FarStore(BlobStore):
+    """A store that is not this machine's files. A job has one `StoredBodies`: it knows what is being deleted."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[str, Path], StoredBodies] = {}
+
+    def bodies(self, job: str, near: Path, at: CrashPoint = no_crash) -> StoredBodies:
+        if (job, near) not in self._bodies:
+            self._bodies[job, near] = StoredBodies(self, job, near, at)
+        return self._bodies[job, near]
+
+
+class StoredBodies(FileBodies):
+    """Bodies under `JOB/` of a store; `folder` has the copies, and is nobody else's."""
+
+    far = True
+
+    def __init__(self, store: BlobStore, job: str, folder: Path, at: CrashPoint = no_crash) -> None:
+        super().__init__(folder, at)
+        self.store, self.job = store, job
+        self._doomed: set[str] = set()  # deleted, but not yet in the store
+        self._going: set[str] = set()  # being deleted there just now
+        self._changed = threading.Condition()
+
+    def key(self, digest: str) -> str:
+        """What a body is called in the store."""
+        return f"{self.job}/{digest}"
+
+    def size(self, digest: str) -> int | None:
+        found = super().size(digest)
+        if found is not None:
+            return found
+        with self._changed:
+            if digest in self._doomed | self._going:
+                return None
+        return self.store.size(self.key(digest))
+
+    def digests(self) -> list[str]:
+        with self._changed:
+            doomed = self._doomed | self._going
+        return sorted({kept.key.rpartition("/")[2] for kept in self.store.list(self.job)} - doomed)
+
+    def open(self, ref: Ref) -> FileSource:
+        self._copy(ref)
+        return super().open(ref)
+
+    def fetch(self, refs: Collection[Ref]) -> None:
+        for ref in refs:
+            self._copy(ref)
+
+    def _copy(self, ref: Ref) -> None:
+        """Bring a body here, unless it is, and it is there."""
+        if super().size(ref.digest) is not None or self.size(ref.digest) != ref.nbytes:
+            return
+        temporary, sha = self.temporary(), hashlib.sha256()
+        with storing(temporary), temporary.open("xb", buffering=0) as file:
+            try:
+                for piece in self.store.get(self.key(ref.digest)):
+                    sha.update(piece)
+                    write_all(file.fileno(), piece)
+                if sha.hexdigest() != ref.digest:
+                    raise StorageFailed(
+                        f"body {ref.digest[:12]}… is damaged in {self.store.name}",
+                        code="storage.damaged",
+                        hint="bring it back from a backup of the store",
+                    )
+                temporary.rename(self.path(ref.digest))
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def check(self, ref: Ref) -> bool:
+        self._copy(ref)
+        return super().check(ref)
+
+    def delete(self, digest: str) -> None:
+        super().delete(digest)
+        with self._changed:
+            self._doomed.add(digest)
+
+    def reap(self) -> None:
+        while True:
+            with self._changed:
+                if not self._doomed:
+                    return
+                digest = self._doomed.pop()
+                self._going.add(digest)
+            try:
+                self.store.delete(self.key(digest))
+            except StorageFailed:
+                with self._changed:
+                    self._doomed.add(digest)
+                raise
+            finally:
+                with self._changed:
+                    self._going.discard(digest)
+                    self._changed.notify_all()
+
+    def old(self, age_s: float) -> set[str]:
+        before = time.time() - age_s
+        there = {kept.key.rpartition("/")[2]: kept.since for kept in self.store.list(self.job)}
+        for digest in super().old(age_s) - there.keys():  # another coordinator has deleted it
+            super().delete(digest)
+        return {digest for digest, since in there.items() if since < before}
+
+    def _publish(self, temporary: Path, ref: Ref) -> None:
+        with self._changed:
+            self._doomed.discard(ref.digest)
+            self._changed.wait_for(lambda: ref.digest not in self._going)
+        self.store.put(self.key(ref.digest), FileSource(temporary))
+        self._at("body.stored")
+
+    def _is_there(self, ref: Ref) -> bool:
+        return FileBodies.size(self, ref.digest) == ref.nbytes
