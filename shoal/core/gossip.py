@@ -352,6 +352,7 @@ class Gossip:
             case Halt():
                 self.halted = event.why
                 self.mixer.halt()
+                effects += self.mixer.ring(self.me, now)
             case Decline():
                 effects += self.mixer.decline(event.message, event.why, self.me, now)
             case _:

@@ -6,6 +6,7 @@
                  Settle    it is done on my side too: forget it
     rounds of    Offer     my model after a local round             answer: Taken
     neighbours   Push      a share of my mass                       answer: Taken, or Never
+                 Resolve   I go: is a share under way to me?        answer: Never, when none is
                  Part      a piece of a mean that goes round a ring answer: Taken, or Never
     where the    Suspect   I have not heard the hub: have you?      answer: Bulletin
     hub is       Declare   we carry on without it
@@ -86,7 +87,7 @@ class Swapped:
 
 @dataclass(frozen=True)
 class Never:
-    """I have not taken this step, and promise never to take it."""
+    """I have not taken this step, and promise never to take it. To one that goes: nothing will come to you from me."""
 
     node: str
     id: ExchangeId
@@ -95,7 +96,7 @@ class Never:
 
 @dataclass(frozen=True)
 class Resolve:
-    """What came of our exchange? I sent my model and heard nothing."""
+    """What came of our exchange? I sent my model and heard nothing. In push-sum: I go, is anything under way to me?"""
 
     node: str
     id: ExchangeId

@@ -24,6 +24,10 @@ class Repeats(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._due
 
+    def keys(self) -> set[K]:
+        """What is still sent."""
+        return set(self._due)
+
     @property
     def alarm(self) -> float:
         """When the next one is due."""

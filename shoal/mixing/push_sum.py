@@ -13,6 +13,9 @@ is the sample-weighted mean. It holds if each push is taken exactly once: a push
 Taken, and a receiver remembers the last id from each sender, who has one push to each under way. Mass that is refused
 (Never) is taken back; mass pushed to a peer that never returns is lost with it, and with it the share that it had.
 
+So whoever is about to go (`halt`) must know that nothing is under way to it. It asks all who are there (Resolve), and
+waits for their answers (Never): a push to it that was under way has been taken by then, and there will be no other.
+
 The paper's step is n_k / w_k d whatever w_k: on little mass that is many times as long as what was learned, which
 diverges (a simulated run has shown it), so no step is made longer here. What a peer learns then counts for less; for
 that to happen little, a peer with less than `floor` of its own weight gives nothing away until others have given to it.
@@ -29,7 +32,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref, ref_state
-from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Push, Taken
+from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Push, Resolve, Taken
 from shoal.core.repeat import Repeats
 from shoal.core.tree import Tree, norm, same_layout, sub, towards
 
@@ -100,6 +103,10 @@ class PushSumMixer:
         self._closed = False
         self._count = 0
         self._unheard: Repeats[ExchangeId] = Repeats(self.policy.repeat_s)
+        self._parting: Repeats[str] = Repeats(self.policy.repeat_s)  # who may have something under way to us, who go
+        self._parted: set[str] = set()  # who has nothing, and will not have
+        self._asked: ExchangeId | None = None  # under which id they are asked
+        self._going: dict[str, ExchangeId] = {}  # who goes, as it has asked: nothing is pushed to it
         self._unlearned: Tree | None = None  # the model as it was before the local round that is being made
 
     @property
@@ -108,13 +115,16 @@ class PushSumMixer:
 
     @property
     def busy(self) -> bool:
-        return bool(self.pending)
+        return bool(self.pending) or len(self._parting) > 0
 
     def halt(self) -> None:
         self._closed = True
 
     def resume(self) -> None:
+        """All who were about to go may have stayed, as we have."""
         self._closed = False
+        self._parting.clear()
+        self._parted, self._asked, self._going = set(), None, {}
 
     # Beginning
 
@@ -131,7 +141,7 @@ class PushSumMixer:
 
     def _push(self, me: Holding, now: float) -> list[Effect]:
         """To one of those that are there, and have answered our last push."""
-        free = sorted(me.live - {one.partner for one in self.pending.values()})
+        free = sorted(me.live - {one.partner for one in self.pending.values()} - self._going.keys())
         floor = min(self.policy.floor, FLOOR_AT_REST) if me.resting else self.policy.floor
         if self._closed or not free or len(self.pending) >= PENDING_MAX or self.mass < floor * me.weight:
             return []
@@ -153,8 +163,30 @@ class PushSumMixer:
         if self._unlearned is None:
             self._unlearned = me.model
         effects = [self._told(xid) for xid in self._unheard.take_due(now) if self.pending[xid].partner in me.live]
-        self.alarm = self._unheard.alarm
+        if self._closed:
+            effects += self._part(me, now)
+        self.alarm = min(self._unheard.alarm, self._parting.alarm)
         return effects
+
+    def _part(self, me: Holding, now: float) -> list[Tell]:
+        """Ask all who are there whether they have something under way to us, until they have not."""
+        if self._asked is None:
+            self._count += 1
+            self._asked = (me.node, me.boot, self._count)
+        for node in self._parting.keys() - me.live:
+            self._parting.drop(node)
+        self._parting.add_due(me.live - self._parted - self._parting.keys())
+        return [Tell(node, Resolve(me.node, self._asked)) for node in self._parting.take_due(now)]
+
+    def _goes(self, message: Resolve, me: Holding) -> list[Effect]:
+        """Nothing more goes there; what is under way is sent once more, and answered first."""
+        self._going[message.node] = message.id
+        under_way = [xid for xid, one in self.pending.items() if one.partner == message.node]
+        self._unheard.add_due(under_way)
+        return [] if under_way else [self._farewell(message.node, me)]
+
+    def _farewell(self, node: str, me: Holding) -> Tell:
+        return Tell(node, Never(me.node, self._going[node], "nothing is under way"))
 
     # Messages
 
@@ -164,10 +196,15 @@ class PushSumMixer:
         effects: list[Effect] = []
         if isinstance(message, Push) and message.id[0] == message.node:
             effects = self._pushed(message, me)
+        elif isinstance(message, Resolve) and message.id[0] == message.node:
+            effects = self._goes(message, me)
+        elif isinstance(message, Never) and message.id == self._asked:
+            self._parting.drop(message.node)
+            self._parted.add(message.node)
         elif isinstance(message, Taken | Never):
             one = self.pending.get(message.id)
             if one is not None and one.partner == message.node:
-                self._answered(message, me)
+                effects = self._answered(message, me)
         return [*effects, *self.ring(me, now)]
 
     def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
@@ -185,6 +222,8 @@ class PushSumMixer:
         if (boot, number) > (last.boot, last.number):
             why = why or self._fault(push, me)
             last = self.last[push.node] = Last(boot, number, not why)
+            if push.id > self._going.get(push.node, push.id):
+                del self._going[push.node]  # it has stayed
             if why:
                 self.refused += 1
                 effects = [Note("refusal", f"its share was not mixed: {why}", me.round, push.node)]
@@ -206,11 +245,12 @@ class PushSumMixer:
             return error.message
         return "" if norm(theirs) < inf and push.mass > 0 and isfinite(push.mass) else "it is not finite"
 
-    def _answered(self, answer: Taken | Never, me: Holding) -> None:
+    def _answered(self, answer: Taken | Never, me: Holding) -> list[Effect]:
         one = self.pending.pop(answer.id)
         self._unheard.drop(answer.id)
         if isinstance(answer, Never):
             self._add(one.mass, me.opened(one.shown), me)
+        return [self._farewell(one.partner, me)] if one.partner in self._going else []
 
     def _add(self, mass: float, theirs: Tree, me: Holding) -> None:
         self.mass += mass

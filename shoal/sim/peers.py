@@ -100,7 +100,9 @@ class Peer:
 
     def __post_init__(self) -> None:
         self._alarm = 0
-        self._going_at = 0.0
+        self.going_at = 0.0
+        self.unsettled = False
+        """It has left while something was open."""
         self.gossip: Gossip | None = None
         self.crossed = 0
         """Bytes that it has sent and received, over all its processes."""
@@ -136,10 +138,11 @@ class Peer:
         if not self.up or gossip is None or not (gossip.drained or gossip.halted):
             return
         if not gossip.halted:
-            self._going_at = now
+            self.going_at = now
             self.clock.after(SETTLE_S, self.see)
             self.feed(Halt("leaving"))
-        elif gossip.idle or now >= self._going_at + SETTLE_S:
+        elif gossip.idle or now >= self.going_at + SETTLE_S:
+            self.unsettled = not gossip.idle
             self.die()
             self.left = True
 

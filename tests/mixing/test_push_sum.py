@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.errors import InvalidJob
 from shoal.core.machine import Note
-from shoal.core.peer_message import Never, Push, Taken
+from shoal.core.peer_message import Never, Push, Resolve, Taken
 from shoal.core.tree import Tree
 from shoal.mixing.push_sum import PENDING_MAX, PushSum
 from shoal.sim.mesh import Weather
@@ -175,9 +175,61 @@ def test_what_was_heard_is_not_taken_for_learned() -> None:
 def test_after_the_halt_mass_is_taken_but_not_given() -> None:
     one = alone()
     one.mixer.halt()
-    assert one.turn(0.0) == []
+    assert not [message for _, message in one.turn(0.0) if isinstance(message, Push)]
     one.hear(push(one, 1))
     assert one.mixer.mass == 10.0
+
+
+def test_who_goes_asks_all_whether_anything_is_under_way_to_it() -> None:
+    one = alone(live={"b", "c"})
+    one.mixer.halt()
+    (_, asked), _ = told = one.ring(0.0)
+    assert [to for to, _ in told] == ["b", "c"]
+    assert type(asked) is Resolve
+    assert one.mixer.busy
+    one.hear(Never("b", asked.id), 0.1)
+    assert one.ring(1.0) == [("c", asked)]
+    one.hear(Never("c", ("a", 1, 99)), 1.1)
+    assert one.mixer.busy
+    one.hear(Never("c", asked.id), 1.2)
+    assert not one.mixer.busy
+    assert one.ring(1000.0) == []
+
+
+def test_one_that_is_gone_is_not_waited_for() -> None:
+    one = alone(live={"b"})
+    one.mixer.halt()
+    one.ring(0.0)
+    one.me.live = frozenset()
+    one.ring(0.1)
+    assert not one.mixer.busy
+
+
+def test_to_one_that_goes_nothing_more_is_pushed() -> None:
+    one = alone(live={"b"})
+    assert one.hear(Resolve("b", ("b", 1, 7))) == [("b", Never("a", ("b", 1, 7), "nothing is under way"))]
+    assert one.turn(1.0) == []
+    one.hear(push(one, 6))  # sent before it asked, and late
+    assert one.turn(2.0) == []
+    one.hear(push(one, 8))  # it has stayed
+    assert [type(message) for _, message in one.turn(3.0)] == [Push]
+
+
+def test_what_is_under_way_to_one_that_goes_is_answered_first() -> None:
+    one = alone(live={"b"})
+    (sent,) = one.turn(0.0)
+    assert one.hear(Resolve("b", ("b", 1, 7)), 0.1) == [sent]
+    assert one.hear(Taken("b", sent[1].id), 0.2) == [("b", Never("a", ("b", 1, 7), "nothing is under way"))]
+
+
+def test_who_stays_after_all_mixes_with_all() -> None:
+    one = alone(live={"b"})
+    one.mixer.halt()
+    one.ring(0.0)
+    one.hear(Resolve("b", ("b", 1, 7)), 0.1)
+    one.mixer.resume()
+    assert not one.mixer.busy
+    assert [to for to, _ in one.turn(1.0)] == ["b"]
 
 
 @pytest.mark.parametrize(

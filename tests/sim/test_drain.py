@@ -16,7 +16,7 @@ from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.pairwise import Pairwise
-from shoal.mixing.push_sum import PushSum
+from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.flock import Flock
 from shoal.sim.mesh import Weather
 from shoal.sim.peer_swarm import Scenario, run
@@ -86,6 +86,28 @@ def test_all_learn_all_and_come_to_an_end_by_themselves() -> None:
             assert peer.gossip.me.round == wanted.rounds
             assert set(peer.gossip.me.seen) == set(wanted.weights)
             assert min(peer.gossip.me.seen.values()) >= wanted.rounds
+
+
+def parted(seed: int, mixing: Mixing) -> Flock:
+    """All have left; nobody while anything was open between them, if the faults were over when the first one went."""
+    flock = run(scenario(seed, mixing))
+    peers = flock.peers.values()
+    if min(peer.going_at for peer in peers) > flock.weather.until_s:
+        assert not any(peer.unsettled for peer in peers), f"seed {seed}"
+    return flock
+
+
+@pytest.mark.parametrize("mixing", [MIXINGS["pairwise"], MIXINGS["push_sum"]], ids=["pairwise", "push_sum"])
+def test_nobody_leaves_what_is_under_way_to_it(mixing: Mixing) -> None:
+    flocks = [parted(seed, mixing) for seed in range(SEEDS)]
+    assert sum(min(peer.going_at for peer in flock.peers.values()) > flock.weather.until_s for flock in flocks) > 5
+
+
+def test_who_goes_without_asking_leaves_mass_behind(monkeypatch: Patch) -> None:
+    """As it was: what was pushed to one that had gone could neither be added nor taken back."""
+    monkeypatch.setattr(PushSumMixer, "_part", lambda self, me, now: [])
+    with pytest.raises(AssertionError, match="seed"):
+        _ = [parted(seed, PushSum()) for seed in range(SEEDS)]
 
 
 def counted(patch: Patch) -> None:
