@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, insert, null, select, update
 
 from coordinator import auth, describe, journal, ledger, papers, quarters, readmission
 from coordinator.auth import Directory
-from coordinator.blobs.places import open_store
+from coordinator.blobs.places import reach
 from coordinator.crash import crashpoint
 from coordinator.database import Database
 from coordinator.driver import Driver, Services, Start
@@ -67,7 +67,7 @@ class Coordinator:
     def __init__(self, settings: Settings, ledger: Ledger, operator_token: str) -> None:
         self.settings, self.ledger = settings, ledger
         self._operator_token = operator_token
-        self.blobs = open_store(settings)
+        self.blobs = reach(settings)
         self.starts = self.bodies_of(".start")  # initial models, before their jobs; no job can be called so
         self.directory = Directory()
         self.broadcast = Broadcast()

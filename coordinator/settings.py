@@ -23,9 +23,12 @@ class Settings(BaseModel):
     )
     blobs: str = Field(
         "",
-        description="where models and updates lie: a folder (/path or file:///path), which coordinators may share; "
-        "empty: in the data folder",
+        description="where models and updates lie: a folder (/path or file:///path) or s3://bucket/…, "
+        "which coordinators may share; empty: in the data folder",
     )
+    blobs_key_id: str = Field("", description="key id for the S3 store; empty: as AWS's own tools find it")
+    blobs_secret: SecretStr = Field(SecretStr(""), description="its secret")
+    blobs_ttl_s: float = Field(3600.0, ge=1, le=604800, description="life of an address by which a node is sent there")
     operator_token: str = Field(
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
     )

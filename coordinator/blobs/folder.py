@@ -65,6 +65,10 @@ class FolderStore(BlobStore):
             if _DIGEST.fullmatch(path.name) and "partial" not in path.parts:
                 yield Kept(path.relative_to(self.folder).as_posix(), about.st_size, about.st_mtime)
 
+    def check(self) -> None:
+        if self._shared:  # else a start finds out by itself
+            super().check()
+
     def bodies(self, job: str, near: Path, at: CrashPoint = no_crash) -> FileBodies:
         del near  # the files are the store
         return FileBodies(self.folder / job, at, shared=self._shared)

@@ -3,6 +3,7 @@
 (empty)                 a folder within the coordinator's own
 /path, file:///path     a folder that several coordinators may share
 memory://NAME           memory, for tests
+    s3://BUCKET/PREFIX?…    a store that speaks S3
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ from coordinator.settings import Settings
 from shoal.core.errors import StorageFailed
 
 
+def reach(settings: Settings) -> BlobStore:
+    """The store, known to take and give. Raises `StorageFailed`, with what is wrong and what to do."""
+    store = open_store(settings)
+    store.check()
+    return store
+
+
 def open_store(settings: Settings) -> BlobStore:
     """The store of the setting `blobs`. Raises `StorageFailed` for an address that names none."""
     url = settings.blobs
@@ -29,8 +37,16 @@ def open_store(settings: Settings) -> BlobStore:
         return FolderStore(Path(unquote(urlsplit(url).path)), shared=True)
     if scheme == "memory":
         return MemoryStore(rest)
+    if scheme == "s3":
+        try:
+            from coordinator.blobs.s3 import S3Store
+        except ModuleNotFoundError as error:
+            raise StorageFailed(
+                f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[s3]"'
+            ) from None
+        return S3Store(settings)
     raise StorageFailed(
         f"blobs = {url!r} names no store",
         code="storage.address",
-        hint="leave it empty, or say /path or file:///path",
+        hint="leave it empty, or say /path, file:///path or s3://bucket/prefix?endpoint=URL",
     )

@@ -79,7 +79,7 @@ class BlobStore(ABC):
         """The bodies of a job; copies that are read again lie in `near`, where this store is not files itself."""
 
     def check(self) -> None:
-        """Put, read and delete a blob. Raises `StorageFailed`, with what is wrong."""
+        """See whether blobs can be put, read and deleted. Raises `StorageFailed`, with what is wrong."""
         data = secrets.token_bytes(32)
         key = f".check/{hashlib.sha256(data).hexdigest()}"
         self.put(key, data)

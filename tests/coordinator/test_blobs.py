@@ -7,9 +7,11 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from coordinator.blobs.places import open_store
@@ -20,18 +22,36 @@ from shoal.core.message import Ref
 from shoal.runtime.store import SHARED_S, FileBodies
 from tests.coordinator.history import final, predicted
 from tests.coordinator.node import Node
+from tests.coordinator.s3 import KEY_ID, S3, SECRET
 from tests.coordinator.server import inside, until
 
 Swarm = Callable[..., list[Node]]
 
-DATA = secrets.token_bytes(3 * 2**20 + 17)
+DATA = secrets.token_bytes(2**20 + 17)
 REF = Ref(hashlib.sha256(DATA).hexdigest(), len(DATA))
+KEYS: dict[str, Any] = {"blobs_key_id": KEY_ID, "blobs_secret": SECRET}
 KEY = f"main/{REF.digest}"
 
 
-@pytest.fixture(params=["folder", "memory"])
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    store = S3()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def bucket(s3: S3) -> Iterator[str]:
+    """The address of an empty store that speaks S3."""
+    yield s3.bucket(f"b{secrets.token_hex(6)}")
+    s3.feel("")
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("bucket"))
     return {"folder": f"file://{tmp_path}/shared", "memory": f"memory://{tmp_path}"}[request.param]
 
 
@@ -41,23 +61,26 @@ def store(url: str) -> BlobStore:
 
 
 def opened(url: str) -> BlobStore:
-    return open_store(Settings(blobs=url))
+    return open_store(Settings(blobs=url, **KEYS))
 
 
-def got(store: BlobStore, start: int = 0, stop: int | None = None) -> bytes:
-    return b"".join(store.get(KEY, start, stop))
+def got(store: BlobStore) -> bytes:
+    return b"".join(store.get(KEY))
 
 
-def test_a_blob_is_put_once_and_got_in_parts(store: BlobStore) -> None:
-    assert store.size(KEY) is None
-    assert store.put(KEY, DATA)
-    assert store.size(KEY) == len(DATA)
-    assert got(store) == DATA
-    assert got(store, 2**20 + 1) == DATA[2**20 + 1 :]
-    assert got(store, 5, 12) == DATA[5:12]
-    assert max(map(len, store.get(KEY))) <= 2**20, "never more than a piece in memory"
-    assert not store.put(KEY, b"other bytes")
-    assert got(store) == DATA
+@pytest.mark.parametrize("nbytes", [2**20 + 17, 9 * 2**20 + 17])
+def test_a_blob_is_put_once_and_got_in_parts(store: BlobStore, nbytes: int) -> None:
+    data = secrets.token_bytes(nbytes)
+    key = f"main/{hashlib.sha256(data).hexdigest()}"
+    assert store.size(key) is None
+    assert store.put(key, data)
+    assert store.size(key) == nbytes
+    assert b"".join(store.get(key)) == data
+    assert b"".join(store.get(key, 2**20 + 1)) == data[2**20 + 1 :]
+    assert b"".join(store.get(key, 5, 12)) == data[5:12]
+    assert max(map(len, store.get(key))) <= 2**20, "never more than a piece in memory"
+    assert not store.put(key, b"other bytes")
+    assert b"".join(store.get(key)) == data
 
 
 def test_what_is_there_is_listed_with_its_age(store: BlobStore) -> None:
@@ -89,6 +112,91 @@ def test_an_address_that_names_no_store() -> None:
     with pytest.raises(StorageFailed, match="ftp://a/b' names no store") as caught:
         opened("ftp://a/b")
     assert "file:///path" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("s3://", "no bucket"),
+        ("s3://b?endpiont=http://x", "unknown: endpiont"),
+        ("s3://b?presign=maybe", "presign"),
+    ],
+)
+def test_an_address_of_s3_that_cannot_be_read(url: str, fault: str) -> None:
+    with pytest.raises(StorageFailed, match=fault) as caught:
+        opened(url)
+    assert "s3://BUCKET/PREFIX?endpoint=" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("mood", "status", "methods", "code", "hint"),
+    [
+        ("SlowDown", 503, "", "unreachable", "is up and can be reached"),
+        ("AccessDenied", 403, "", "denied", "allowed to get, put, delete and list"),
+        ("QuotaExceeded", 403, "PUT", "full", "raise its quota"),
+        ("InsufficientStorage", 507, "PUT", "full", "raise its quota"),
+        ("NoSuchBucket", 404, "PUT", "no-bucket", "make it"),
+    ],
+)
+def test_what_ails_a_store_is_said_with_the_remedy(
+    s3: S3, bucket: str, mood: str, status: int, methods: str, code: str, hint: str
+) -> None:
+    store = opened(bucket)
+    s3.feel(mood, status, methods.split())
+    with pytest.raises(StorageFailed, match=r"^(s3://b\w+/some/where|there is no bucket)") as caught:
+        store.check()
+    assert caught.value.code == f"storage.{code}"
+    assert hint in caught.value.hint
+    assert "Debug" not in caught.value.message
+    s3.feel("")
+    store.check()
+
+
+def test_a_coordinator_does_not_start_over_a_store_that_denies_it(s3: S3, bucket: str, tmp_path: Path) -> None:
+    s3.feel("AccessDenied", 403)
+    with pytest.raises(StorageFailed, match="denies access"), inside(tmp_path / "data", blobs=bucket, **KEYS):
+        pass
+
+
+def test_targets_of_a_store_that_cannot_give_them(tmp_path: Path) -> None:
+    store = opened(f"memory://{tmp_path}")
+    assert not store.direct
+    assert store.download_target(KEY, 60) is None
+    assert store.upload_target(KEY, 1, REF.digest, 60) is None
+
+
+def test_a_download_target_is_followed_whole_and_in_part(bucket: str) -> None:
+    store = opened(bucket)
+    store.put(KEY, DATA)
+    target = store.download_target(KEY, 60)
+    assert target is not None
+    assert httpx.request(target.method, target.url, headers=target.headers).content == DATA
+    part = httpx.get(target.url, headers={"Range": "bytes=5-9"})
+    assert (part.status_code, part.content) == (206, DATA[5:10])
+
+
+def test_an_upload_target_takes_that_blob_alone(s3: S3, bucket: str) -> None:
+    store = opened(bucket)
+    target = store.upload_target(KEY, len(DATA), REF.digest, 60)
+    assert target is not None
+    other = DATA[:-1] + bytes([DATA[-1] ^ 1])
+    assert httpx.put(target.url, headers=target.headers, content=other).status_code == 400
+    assert store.size(KEY) is None
+    assert httpx.put(target.url, headers=target.headers, content=DATA).status_code == 200
+    assert got(store) == DATA
+    s3.late_s = 61
+    try:
+        assert httpx.put(target.url, headers=target.headers, content=DATA).status_code == 403
+    finally:
+        s3.late_s = 0
+
+
+def test_the_public_address_is_the_one_that_nodes_are_given(s3: S3, bucket: str) -> None:
+    store = opened(f"{bucket}&public=https://blobs.example.org")
+    for target in (store.download_target(KEY, 60), store.upload_target(KEY, 1, REF.digest, 60)):
+        assert target is not None
+        assert target.url.startswith("https://blobs.example.org/b")
+    assert not opened(f"{bucket}&presign=no").direct
 
 
 # The bodies of a job
@@ -209,7 +317,7 @@ def test_in_a_shared_folder_a_start_leaves_the_work_of_others(tmp_path: Path) ->
 
 @pytest.mark.parametrize("size", [10, 66_000])
 def test_a_job_runs_over_it(url: str, tmp_path: Path, swarm: Swarm, size: int) -> None:
-    with inside(tmp_path / "data", blobs=url, models_kept=2) as running:
+    with inside(tmp_path / "data", blobs=url, **KEYS, models_kept=2) as running:
         running.begin("a", nodes=2, rounds=4)
         for node in swarm(running, 2, {"a": size}):
             node.finish()
