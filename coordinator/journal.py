@@ -24,6 +24,7 @@ from coordinator.tables import events, feed, snapshots, versions
 from shoal import wire
 from shoal.core.errors import InvalidPayload
 from shoal.core.machine import Effect, Event, Measured, Note, NoteKind, Save, Version
+from shoal.core.message import Pause
 
 SNAPSHOTS_KEPT = 2
 
@@ -76,6 +77,11 @@ def append(connection: Connection, job: str, entries: Sequence[Entry]) -> None:
     ]
     connection.execute(_ADD_EVENT, rows)
     crashpoint("journal.append")
+
+
+def begin_paused(connection: Connection, job: str) -> None:
+    """Let a job's history begin with its pause: written down with the job, so that there is no instant without it."""
+    append(connection, job, [Entry(1, 0.0, time.time(), Pause("it waits to be started"))])
 
 
 def load(connection: Connection, job: str) -> tuple[dict[str, Any] | None, float, list[Entry], int]:

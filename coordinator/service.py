@@ -37,7 +37,7 @@ from coordinator.tables import jobs, nodes, versions
 from coordinator.watch import Around, Watch
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, StorageFailed
 from shoal.core.machine import Event, Lost
-from shoal.core.message import Join, Pause, Ref
+from shoal.core.message import Join, Ref
 from shoal.core.selection import of_info
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec, parse_job
@@ -226,16 +226,14 @@ class Coordinator:
             )
         self._beginning.add(spec.name)
         try:
-            record = await self._begin(spec, start, given)
-            if hold:
-                await self.driver(spec.name).tell(Pause("it waits to be started"))
+            record = await self._begin(spec, start, given, hold)
         finally:
             self._beginning.discard(spec.name)
         self.ring()
         self.broadcast.tell(Item("job", spec.name, {}))
         return record
 
-    async def _begin(self, spec: JobSpec, start: Ref | None, given: Given | None) -> Record:
+    async def _begin(self, spec: JobSpec, start: Ref | None, given: Given | None, hold: bool) -> Record:
         """Check what can be checked, write the job down, and only then let it be seen."""
         if spec.held_out is not None:
             await asyncio.to_thread(self.evaluator.check, spec)
@@ -247,7 +245,7 @@ class Coordinator:
         record = Record(spec, (given.told.created_at if given is not None else None) or time.time(), begins)
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
         values["start"] = _start_row(begins)
-        known = await self.database.write(partial(_add_job, values=values, begins=begins, given=given))
+        known = await self.database.write(partial(_add_job, values=values, begins=begins, given=given, hold=hold))
         if given is not None:
             crashpoint("restore.committed")
             self.papers.go_on(given.papers, known)
@@ -475,15 +473,17 @@ def _outlaw(connection: Connection, node: str) -> bool:
     return auth.revoke(connection, node)
 
 
-def _add_job(connection: Connection, values: dict[str, Any], begins: Start, given: Given | None) -> tuple[str, ...]:
+def _add_job(c: Connection, values: dict[str, Any], begins: Start, given: Given | None, hold: bool) -> tuple[str, ...]:
     """A new job; with the papers of its life before, if it had one: then the nodes that are known by these."""
-    connection.execute(insert(jobs).values(values))
+    c.execute(insert(jobs).values(values))
+    if hold:
+        journal.begin_paused(c, values["name"])
     if given is None:
         return ()
-    papers.keep(connection, given.papers, papers.LEAP)
+    papers.keep(c, given.papers, papers.LEAP)
     note = journal.note("state", describe.rebuilt_text(begins), begins.version, begins.node)
-    journal.tell_aside(connection, values["name"], "note", note)
-    return readmission.vouch(connection, given.papers.roster)
+    journal.tell_aside(c, values["name"], "note", note)
+    return readmission.vouch(c, given.papers.roster)
 
 
 def _start_row(start: Start) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.service import Coordinator
+from shoal.core.errors import StorageFailed
 from shoal.trust.keys import Key
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.sse import listening
@@ -109,3 +111,29 @@ def test_a_job_that_is_held_asks_nobody_before_it_is_started(coordinator: Inside
     order, _ = order_of(node, "held")
     assert order.kind == "init"
     node.client.close()
+
+
+def test_a_job_that_is_held_stays_so_whenever_its_coordinator_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one commit: whoever finds the job finds it paused."""
+    spec = {"name": "held", "rounds": 1, "schedule": {"name": "rounds", "min_nodes": 1}}
+    with inside(tmp_path / "data") as running:
+
+        async def dies(*_: object) -> None:
+            raise StorageFailed("the process ended here")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Coordinator, "_drive", dies)
+            found = running.request("POST", "/api/v1/jobs", json={"spec": spec, "hold": True})
+        problem(found, 503, "storage.failed")
+    with inside(tmp_path / "data") as running:
+        job = running.job("held")
+        assert (job["state"], job["state_why"]) == ("paused", "it waits to be started")
+        assert [note["text"] for note in running.get("/jobs/held/notes")["notes"]] == [
+            "paused: it waits to be started",
+            "coordinator started (boot 1)",
+        ]
+        node = by_hand(running, "n0", {"held": 10})
+        assert node.ask("GET", "/work", params={"wait_s": 0, "job": "held"}).status_code == 204
+        node.client.close()
