@@ -38,6 +38,8 @@ def run(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with inside(tmp_path_factory.mktemp("charts") / "data", lease_s=86_400.0) as running:
         running.begin("main", nodes=2, rounds=60)
         record(running, "main", 2, 60, diverging)
+        running.begin("wide", nodes=12, rounds=40)
+        record(running, "wide", 12, 40)
         yield running
 
 
@@ -93,6 +95,48 @@ def test_a_zoom_is_in_the_address_and_shared(run: Inside, page: Page) -> None:
     drag(page, "chart-accuracy", 0.5, 0.75)
     page.get_by_test_id("axis-bytes").click()
     expect(page).to_have_url(f"{run.url}/jobs/main?x=bytes")
+
+
+def test_the_other_charts_keep_their_zooms_in_the_address_as_well(run: Inside, page: Page) -> None:
+    page.goto(f"{run.url}/jobs/main")
+    drag(page, "chart-bytes", 0.25, 0.5)
+    expect(page).to_have_url(re.compile(r"\?zoom\.bytes=15[.\d]*_30[.\d]*$"))
+    page.reload()
+    assert hover(page, "chart-bytes", 1) == "round 30"
+    page.get_by_test_id("chart-bytes").get_by_test_id("show-all").click()
+    expect(page).to_have_url(f"{run.url}/jobs/main")
+    assert hover(page, "chart-bytes", 1) == "round 60"
+    page.goto(f"{run.url}/jobs/main?view=clients")
+    drag(page, "client-lines", 0.25, 0.5)
+    expect(page).to_have_url(re.compile(r"&zoom\.clients=1[45][.\d]*_(29|30)[.\d]*$"))
+    page.reload()
+    assert int(hover(page, "client-lines", 1).removeprefix("round ")) in (29, 30)
+
+
+def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page: Page) -> None:
+    page.goto(f"{run.url}/jobs/wide")
+    loss = page.get_by_test_id("chart-loss")
+    expect(loss.locator(".readout")).to_contain_text("10–90 %")
+    bands = run.get("/jobs/wide/bands", metric="train/loss")
+    low, high = (f"{bands[edge][-1]:.3g}" for edge in ("low", "high"))
+    expect(loss.locator(".readout")).to_contain_text(f"{low} – {high}")
+    plot = loss.locator(".u-over")
+    box = plot.bounding_box()
+    assert box is not None
+    line = run.get("/jobs/wide/nodes/client-5/line", metric="train/loss")
+    plot.click(position={"x": 2, "y": 0.05 * box["height"]})
+    expect(page).to_have_url(re.compile(r"[?&]client=client-5$"))
+    page.mouse.move(0, 0)
+    expect(loss.locator(".readout")).to_contain_text(f"client-5 {line['values'][-1]:.3g}")
+    page.reload()
+    expect(loss.locator(".readout")).to_contain_text(f"client-5 {line['values'][-1]:.3g}")
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Loss: save as CSV").click()
+    header = Path(started.value.path()).read_text(encoding="utf-8").splitlines()[0]
+    assert header == "round,elapsed_s,total_bytes,train/loss,10 % of nodes,90 % of nodes,client-5"
+    plot.click(position={"x": box["width"] / 2, "y": 0.05 * box["height"]})  # nobody is up there
+    expect(page).to_have_url(f"{run.url}/jobs/wide")
+    expect(loss.locator(".readout")).not_to_contain_text("client-5")
 
 
 @pytest.mark.parametrize(("scheme", "width"), axe.SCREENS)

@@ -132,6 +132,32 @@ def test_the_keys_are_told(jobs: Page) -> None:
     expect(page.get_by_test_id("keys")).to_have_count(0)
 
 
+def test_keys_alone_are_switched_off_and_stay_so(jobs: Page) -> None:
+    """WCAG 2.1.4: whoever speaks to the machine would press them unawares. Ctrl K leads back."""
+    page, keys = jobs, jobs.keyboard
+    keys.press("?")
+    tab_to(page, page.get_by_test_id("single-keys"))
+    keys.press("Space")
+    keys.press("Escape")
+    page.reload()
+    expect(page.get_by_test_id("job-row-main")).to_be_visible()
+    address = page.url
+    for key in ("?", "/", "g", "n"):
+        keys.press(key)
+    keys.press("Control+k")
+    expect(page.get_by_role("dialog")).to_have_count(1)
+    expect(page.get_by_test_id("keys")).to_have_count(0)
+    assert page.url == address
+    keys.type("keys")
+    keys.press("Enter")
+    expect(page.get_by_test_id("single-keys")).not_to_be_checked()
+    page.get_by_test_id("single-keys").check()
+    keys.press("Escape")
+    keys.press("g")
+    keys.press("n")
+    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_everybody_can_read_them(stage: Stage, browser: Browser, scheme: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@ import type { ReactNode } from "react";
 import { useListed } from "../router";
 import { Icon } from "../ui/Icon";
 import { save } from "./csv";
+import type { KeptZoom } from "./zoom";
 
 interface Props {
   title: string;
@@ -15,10 +16,12 @@ interface Props {
   height: number;
   /** The whole data, for a file. */
   csv: () => string;
+  /** The zoom that the chart has by itself; while it has one, a button undoes it. */
+  zoom?: Pick<KeptZoom, "range" | "showAll">;
 }
 
 /** A chart with its title, its figures in words, and the same data as a table on demand. */
-export function ChartFrame({ title, label, testId, readout, plot, table, empty, height, csv }: Props) {
+export function ChartFrame({ title, label, testId, readout, plot, table, empty, height, csv, zoom }: Props) {
   const [asTable, setAsTable] = useListed("tables", testId);
   return (
     <figure className="chart" data-testid={testId}>
@@ -26,6 +29,18 @@ export function ChartFrame({ title, label, testId, readout, plot, table, empty, 
         <h3>{title}</h3>
         {empty === null && (
           <div className="chart-buttons">
+            {zoom !== undefined && zoom.range !== null && (
+              <button
+                type="button"
+                className="quiet-button icon-only"
+                aria-label={`${title}: show all`}
+                title="Show all"
+                data-testid="show-all"
+                onClick={zoom.showAll}
+              >
+                <Icon name="zoom" />
+              </button>
+            )}
             <button
               type="button"
               className="quiet-button icon-only"

@@ -1,28 +1,32 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
 import type { Version } from "../api/types";
-import { namesIn, wordsFor, type What } from "../format/metric";
+import { colourOf, namesIn, wordsFor, type What } from "../format/metric";
 import { count, figure, percent } from "../format/number";
 import type { Unit } from "../format/unit";
-import { axisLabel, type Axis } from "./axis";
+import { clientMetric, type Spread } from "../clients/spread";
+import { axisLabel, place, type Axis } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import { lineOptions } from "./lineOptions";
-import { LineReadout, newest } from "./LineReadout";
+import { LineReadout, newest, SpreadReadout } from "./LineReadout";
 import type { Look } from "./look";
-import type { Range, Zoom } from "./options";
+import type { Pick } from "./picking";
 import { Plot } from "./Plot";
-import { buildLines } from "./series";
+import { buildLines, none, withLine } from "./series";
 import { smooth, SMOOTHING } from "./smooth";
 import { seriesCsv, SeriesTable } from "./SeriesTable";
 import { useTokens } from "./tokens";
+import type { KeptZoom } from "./zoom";
 
 interface Props {
   what: What;
   versions: Version[];
   look: Look;
   unit: Unit;
-  zoom: Zoom;
-  onZoom: (range: Range | null) => void;
+  zoom: KeptZoom;
+  /** How clients lie around the first line that they report themselves. */
+  spread: Spread | undefined;
+  onPick: Pick;
 }
 
 const HEIGHT = 216;
@@ -30,27 +34,30 @@ const TITLE: Record<What, string> = { accuracy: "Accuracy", loss: "Loss" };
 const WRITE = { accuracy: (value: number | undefined) => percent(value), loss: figure };
 
 /** All metrics of one kind over the run. */
-export function LineChart({ what, versions, look, unit, zoom, onZoom }: Props) {
+export function LineChart({ what, versions, look, unit, zoom: { zoom, keep }, spread, onPick }: Props) {
   const tokens = useTokens();
   const { axis } = look;
   const [pointed, setPointed] = useState<number | null>(null);
   const joined = namesIn(what, versions).join("\n");
   const names = useMemo(() => (joined === "" ? [] : joined.split("\n")), [joined]);
   const lines = useMemo(() => buildLines(versions, names, axis), [versions, names, axis]);
-  const keep = SMOOTHING[look.smoothing];
-  const data = useMemo(
-    () => [lines.x, ...lines.y, ...(keep > 0 ? lines.y.map((line) => smooth(line, keep)) : [])] as uPlot.AlignedData,
-    [lines, keep],
-  );
-  const current = useRef(lines);
+  const weight = SMOOTHING[look.smoothing];
+  const around = useMemo(() => [spread?.high, spread?.low, spread?.alone].map((line) => line ?? none(lines)), [lines, spread]);
+  const data = useMemo(() => {
+    const smoothed = weight > 0 ? lines.y.map((line) => smooth(line, weight)) : [];
+    return [lines.x, ...lines.y, ...smoothed, ...around] as uPlot.AlignedData;
+  }, [lines, weight, around]);
+  const current = useRef({ marked: lines, onPick });
   // Before any effect of this redraw: the plot asks for the marks of the data that it is about to get.
-  current.current = lines;
+  current.current = { marked: withLine(lines, spread?.alone), onPick };
   const make = useCallback(
     (width: number, height: number) => {
-      const settings = { what, names, look, tokens, zoom, lines: () => current.current, onZoom, onPoint: setPointed };
+      const lines = () => current.current.marked;
+      const pick: Pick = (...where) => current.current.onPick(...where);
+      const settings = { what, names, look, tokens, zoom, lines, onZoom: keep, onPoint: setPointed, onPick: pick };
       return lineOptions(settings, width, height);
     },
-    [tokens, look, what, names, zoom, onZoom],
+    [tokens, look, what, names, zoom, keep],
   );
   const at = pointed === null ? undefined : versions[pointed];
   return (
@@ -60,10 +67,16 @@ export function LineChart({ what, versions, look, unit, zoom, onZoom }: Props) {
       label={describe(what, versions, names, axis, unit)}
       height={HEIGHT}
       empty={names.length === 0 ? `No ${what} has been reported yet.` : null}
-      readout={<LineReadout names={names} versions={versions} at={at} axis={axis} unit={unit} write={WRITE[what]} />}
+      readout={
+        <>
+          <LineReadout names={names} versions={versions} at={at} write={WRITE[what]} />
+          {spread && <SpreadReadout spread={spread} at={pointed} colour={colourOf(clientMetric(names) ?? "")} write={WRITE[what]} />}
+          <span className="readout-place">{at && place(at, axis, unit)}</span>
+        </>
+      }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <SeriesTable versions={versions} names={names} unit={unit} write={WRITE[what]} />}
-      csv={() => seriesCsv(versions, names, unit)}
+      table={() => <SeriesTable versions={versions} names={names} unit={unit} spread={spread} write={WRITE[what]} />}
+      csv={() => seriesCsv(versions, names, unit, spread)}
     />
   );
 }

@@ -1,20 +1,18 @@
 import type { Version } from "../api/types";
 import { colourOf, isWhileTraining, wordsFor } from "../format/metric";
-import type { Unit } from "../format/unit";
-import { place, type Axis } from "./axis";
+import { visible } from "../format/text";
+import type { Spread } from "../clients/spread";
 
 interface Props {
   names: string[];
   versions: Version[];
   /** The version under the pointer; undefined for the newest. */
   at: Version | undefined;
-  axis: Axis;
-  unit: Unit;
   write: (value: number | undefined) => string;
 }
 
 /** The legend of a chart with the figures under the pointer, or the newest. */
-export function LineReadout({ names, versions, at, axis, unit, write }: Props) {
+export function LineReadout({ names, versions, at, write }: Props) {
   return (
     <>
       {names.map((name) => {
@@ -27,7 +25,37 @@ export function LineReadout({ names, versions, at, axis, unit, write }: Props) {
           </span>
         );
       })}
-      <span className="readout-place">{at && place(at, axis, unit)}</span>
+    </>
+  );
+}
+
+interface SpreadProps {
+  spread: Spread;
+  /** The place under the pointer; null for the newest. */
+  at: number | null;
+  /** The colour of the line that it lies around, an index into the theme's series. */
+  colour: number;
+  write: (value: number | undefined) => string;
+}
+
+/** The band of clients and the one that stands out, under the pointer or where they were told last. */
+export function SpreadReadout({ spread: { low, high, name, alone }, at, colour, write }: SpreadProps) {
+  const place = at ?? low.findLastIndex((value) => value !== undefined);
+  const own = alone[at ?? alone.findLastIndex((value) => value !== undefined)];
+  return (
+    <>
+      <span className="readout-item">
+        <i className={`swatch block band around-${colour + 1}`} /> <abbr title="between these lie the middle 80 % of nodes">10–90 %</abbr>{" "}
+        <b>
+          {write(low[place] ?? undefined)} – {write(high[place] ?? undefined)}
+        </b>
+      </span>
+      {name !== "" && (
+        <span className="readout-item">
+          <i className="swatch alone" /> <bdi>{visible(name)}</bdi>{" "}
+          <b className={own === null ? "bad" : ""}>{write(own === null ? NaN : own)}</b>
+        </span>
+      )}
     </>
   );
 }

@@ -6,12 +6,14 @@ import { capital, type Unit } from "../format/unit";
 import { shortBytes } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import { toCsv } from "./csv";
-import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "./options";
+import { pointer, xAxis, xScale, yAxis, zoomHooks } from "./options";
 import { Plot } from "./Plot";
 import { buildTraffic } from "./series";
 import { useTokens, type Tokens } from "./tokens";
+import { useZoom, type KeptZoom } from "./zoom";
 
 const HEIGHT = 188;
+const SYNC = "traffic";
 
 interface Props {
   versions: Version[];
@@ -24,12 +26,13 @@ interface Props {
 export function TrafficChart({ versions, unit, up, down }: Props) {
   const tokens = useTokens();
   const [hovered, setHovered] = useState<number | null>(null);
-  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const kept = useZoom("zoom.bytes", SYNC);
+  const { zoom, keep } = kept;
   const traffic = useMemo(() => buildTraffic(versions), [versions]);
   const data = useMemo(() => [traffic.x, traffic.up, traffic.down] as uPlot.AlignedData, [traffic]);
   const make = useCallback(
-    (width: number, height: number) => options(width, height, tokens, zoom, setHovered),
-    [tokens, zoom],
+    (width: number, height: number) => options(width, height, tokens, { zoom, keep }, setHovered),
+    [tokens, zoom, keep],
   );
   const at = hovered !== null && hovered < traffic.x.length ? hovered : traffic.x.length - 1;
   const number = traffic.x[at];
@@ -40,6 +43,7 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
       testId="chart-bytes"
       label={`Bytes per ${unit}: ${bytes(up)} up and ${bytes(down)} down in ${plural(traffic.x.length, unit)}`}
       height={HEIGHT}
+      zoom={kept}
       empty={empty}
       readout={
         number !== undefined && (
@@ -72,10 +76,10 @@ function options(
   width: number,
   height: number,
   tokens: Tokens,
-  zoom: Zoom,
+  { zoom, keep }: Pick<KeptZoom, "zoom" | "keep">,
   moved: (index: number | null) => void,
 ): uPlot.Options {
-  const { cursor, plugin } = pointer(tokens, "traffic", moved);
+  const { cursor, plugin } = pointer(tokens, SYNC, moved);
   const bars = uPlot.paths.bars?.({ size: [0.72, 22] });
   const bar = (label: string, fill: string): uPlot.Series => ({
     label,
@@ -88,7 +92,7 @@ function options(
     width,
     height,
     cursor: { ...cursor, points: { show: false } },
-    plugins: [plugin, zoomHooks(zoom, "traffic", () => undefined), zeroLine(tokens)],
+    plugins: [plugin, zoomHooks(zoom, SYNC, keep), zeroLine(tokens)],
     legend: { show: false },
     padding: [8, 18, 0, 0],
     scales: {

@@ -1,10 +1,12 @@
 import type uPlot from "uplot";
+import { clientMetric } from "../clients/spread";
 import { colourOf, isWhileTraining, type What } from "../format/metric";
 import { percent } from "../format/number";
 import { shortFigure } from "./axis";
 import { divergedMarks } from "./diverged";
 import type { Look } from "./look";
 import { logValues, pointer, xAxis, xScale, yAxis, zoomHooks, type Range, type Zoom } from "./options";
+import { picking, type Pick } from "./picking";
 import { accuracyRange, logRange, lossRange, type Lines } from "./series";
 import type { Tokens } from "./tokens";
 
@@ -18,6 +20,7 @@ export interface LineSettings {
   lines: () => Lines;
   onZoom: (range: Range | null) => void;
   onPoint: (index: number | null) => void;
+  onPick: Pick;
 }
 
 /** All metric charts of a page share this pointer. */
@@ -28,7 +31,7 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
   const { axis, logX, logY } = look;
   const { cursor, plugin } = pointer(tokens, SYNC, settings.onPoint);
   const strokes = names.map((name) => tokens.series[colourOf(name)] ?? tokens.ink2);
-  const edge = what === "loss" ? "top" : "bottom";
+  const side = what === "loss" ? "top" : "bottom";
   const write = what === "accuracy" ? (value: number) => percent(value, logY && value < 0.1 ? 1 : 0) : shortFigure;
   const range = (_: uPlot, low: number | null, high: number | null): uPlot.Range.MinMax => {
     const marked = lines().diverged.length > 0;
@@ -37,11 +40,13 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
   };
   const y = yAxis(tokens, write);
   const smoothed = look.smoothing !== "none";
+  const drawn = names.length * (smoothed ? 2 : 1);
+  const banded = strokes[names.indexOf(clientMetric(names) ?? "")] ?? tokens.series[0];
   return {
     width,
     height,
     cursor,
-    plugins: [plugin, zoomHooks(zoom, SYNC, settings.onZoom), divergedMarks(lines, strokes, tokens, edge)],
+    plugins: [plugin, zoomHooks(zoom, SYNC, settings.onZoom), divergedMarks(lines, [...strokes, tokens.ink], tokens, side), picking(settings.onPick)],
     legend: { show: false },
     padding: [10, 18, 0, 0],
     scales: {
@@ -53,9 +58,23 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
       {},
       ...names.map((name, index) => (smoothed ? raw(name, strokes[index]) : series(name, strokes[index]))),
       ...(smoothed ? names.map((name, index) => series(name, strokes[index])) : []),
+      EDGE,
+      EDGE,
+      alone(tokens),
     ],
+    bands: [{ series: [drawn + 1, drawn + 2], fill: `${banded}2b` }],
   };
 }
+
+/** Of the band of clients: only what lies between its edges is seen. */
+const EDGE: uPlot.Series = { stroke: "transparent", width: 0, points: { show: false } };
+
+/** The client that stands out. */
+const alone = (tokens: Tokens): uPlot.Series => ({
+  stroke: tokens.ink,
+  width: 1.75,
+  points: { show: (plot) => plot.data[0].length <= 2, size: 5 },
+});
 
 /** What was measured, behind its smoothed line. */
 const raw = (name: string, stroke: string | undefined): uPlot.Series => ({

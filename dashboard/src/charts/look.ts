@@ -1,8 +1,7 @@
 /** How a page's charts are looked at: every part of it is in the address. */
-import { useCallback, useMemo } from "react";
-import { replaceParam, useChoice, useParam } from "../router";
+import { useMemo } from "react";
+import { useChoice } from "../router";
 import { RUN_AXES, type Axis } from "./axis";
-import type { Range } from "./options";
 import { SMOOTHINGS, type Smoothing } from "./smooth";
 
 export interface Look {
@@ -14,7 +13,7 @@ export interface Look {
 
 const SCALES = ["linear", "log"] as const;
 
-/** The look, how to change a part of it, and the zoom that the address began with. */
+/** The look, and how to change a part of it. */
 export function useLook() {
   const [axis, setAxis] = useChoice("x", RUN_AXES);
   const [xScale, setXScale] = useChoice("xscale", SCALES);
@@ -29,20 +28,5 @@ export function useLook() {
     setLogX: (on: boolean) => setXScale(on ? "log" : "linear"),
     setLogY: (on: boolean) => setYScale(on ? "log" : "linear"),
     setSmoothing,
-    zoom: parseZoom(useParam("zoom")),
-    setZoom: useCallback((range: Range | null) => replaceParam("zoom", range === null ? "" : writeZoom(range)), []),
   };
-}
-
-/** "12_40": from where to where, in the axis's unit; a millionth of the width is exact enough. */
-export function writeZoom({ min, max }: Range): string {
-  const digits = Math.max(0, 6 - Math.floor(Math.log10(max - min)));
-  return [min, max].map((value) => Number(value.toFixed(Math.min(12, digits)))).join("_");
-}
-
-/** Null for what is no range. */
-export function parseZoom(text: string): Range | null {
-  const [min, max, ...more] = text.split("_").map((part) => (part === "" ? NaN : Number(part)));
-  if (min === undefined || max === undefined || more.length > 0) return null;
-  return Number.isFinite(min) && Number.isFinite(max) && min < max ? { min, max } : null;
 }

@@ -27,6 +27,17 @@ export function buildLines(versions: Version[], names: string[], axis: Axis): Li
   return { x, y, diverged };
 }
 
+/** As long as the lines, and empty. */
+export const none = ({ x }: Lines): Point[] => x.map(() => undefined);
+
+/** The lines and one more, of the same length; its diverged points count. */
+export function withLine(lines: Lines, line: Point[] | undefined): Lines {
+  if (line === undefined || line.length !== lines.x.length) return lines;
+  const y = [...lines.y, line];
+  const diverged = lines.x.map((_, index) => index).filter((index) => y.some((one) => one[index] === null));
+  return { x: lines.x, y, diverged };
+}
+
 function point(value: number | undefined): Point {
   if (value === undefined) return undefined;
   return Number.isFinite(value) ? value : null;

@@ -3,6 +3,7 @@ import { useMemo } from "react";
 import { useTheme } from "../ui/theme";
 
 export interface Tokens {
+  ink: string;
   ink2: string;
   ink3: string;
   line: string;
@@ -21,6 +22,7 @@ export function readTokens(): Tokens {
   const root = getComputedStyle(document.documentElement);
   const read = (name: string) => root.getPropertyValue(name).trim();
   return {
+    ink: read("--ink"),
     ink2: read("--ink-2"),
     ink3: read("--ink-3"),
     line: read("--line"),

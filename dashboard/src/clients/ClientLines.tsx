@@ -3,10 +3,12 @@ import uPlot from "uplot";
 import { ChartFrame } from "../charts/ChartFrame";
 import { divergedMarks } from "../charts/diverged";
 import { shortFigure } from "../charts/axis";
-import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
+import { pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
+import { picking, type Pick } from "../charts/picking";
 import { Plot } from "../charts/Plot";
 import type { Point } from "../charts/series";
 import { useTokens, type Tokens } from "../charts/tokens";
+import { useZoom, type KeptZoom } from "../charts/zoom";
 import { count } from "../format/number";
 import { visible } from "../format/text";
 import type { Unit } from "../format/unit";
@@ -27,13 +29,12 @@ const HEIGHT = 260;
 /** More clients than that are a cloud: their band tells more. */
 const LINES_MAX = 128;
 const SYNC = "clients";
-/** A click further away from every line than this means none of them (px). */
-const REACH = 28;
 
 /** Every client's line, the mean with the band in which most clients lie, and one client before all others. */
 export function ClientLines({ heat, bands, metric, unit, isolated, onIsolate }: Props) {
   const tokens = useTokens();
-  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const kept = useZoom("zoom.clients", SYNC);
+  const { zoom, keep } = kept;
   const [pointed, setPointed] = useState<number | null>(null);
   const grid = useMemo(() => gridOf(heat), [heat]);
   const names = useMemo(() => (grid.nodes.length <= LINES_MAX ? grid.nodes : []), [grid]);
@@ -48,19 +49,16 @@ export function ClientLines({ heat, bands, metric, unit, isolated, onIsolate }: 
         lines: joined === "" ? 0 : joined.split("\n").length,
         isolated: isolated !== "",
         tokens,
-        zoom,
+        zoom: { zoom, keep },
         marks: () => marksOf(current.current.data),
         write: (value) => (metric === "norm" || metric.includes("/") ? shortFigure(value) : write(metric, value)),
         onPoint: setPointed,
         onPick: (column, value, reach) => {
-          const node = nearest(current.current.grid, column, value);
-          if (node === undefined) return onIsolate("");
-          const row = current.current.grid.nodes.indexOf(node);
-          const off = Math.abs((cellOf(current.current.grid, row, column) ?? NaN) - value);
-          onIsolate(off <= reach && node !== isolated ? node : "");
+          const node = nearest(current.current.grid, column, value, reach);
+          onIsolate(node === undefined || node === isolated ? "" : node);
         },
       }),
-    [tokens, zoom, joined, metric, isolated, onIsolate],
+    [tokens, zoom, keep, joined, metric, isolated, onIsolate],
   );
   const at = pointed ?? grid.rounds.length - 1;
   const row = grid.nodes.indexOf(isolated);
@@ -70,6 +68,7 @@ export function ClientLines({ heat, bands, metric, unit, isolated, onIsolate }: 
       testId="client-lines"
       label={`${titleOf(metric)} of ${count(grid.nodes.length)} clients by ${unit}, with their mean and the band of the middle 80 %`}
       height={HEIGHT}
+      zoom={kept}
       empty={grid.rounds.length === 0 ? "No client has reported this yet." : null}
       readout={
         <>
@@ -133,11 +132,11 @@ interface Settings {
   lines: number;
   isolated: boolean;
   tokens: Tokens;
-  zoom: Zoom;
+  zoom: Omit<KeptZoom, "range" | "showAll">;
   marks: () => ReturnType<typeof marksOf>;
   write: (value: number) => string;
   onPoint: (index: number | null) => void;
-  onPick: (column: number, value: number, reach: number) => void;
+  onPick: Pick;
 }
 
 function options({ size, lines, isolated, tokens, zoom, marks, write, onPoint, onPick }: Settings): uPlot.Options {
@@ -160,14 +159,14 @@ function options({ size, lines, isolated, tokens, zoom, marks, write, onPoint, o
     cursor: { ...cursor, points: { show: false } },
     plugins: [
       plugin,
-      zoomHooks(zoom, SYNC, () => undefined),
+      zoomHooks(zoom.zoom, SYNC, zoom.keep),
       divergedMarks(marks, [tokens.series[0] ?? tokens.ink2, tokens.series[1] ?? tokens.ink2], tokens, "top"),
       picking(onPick),
     ],
     legend: { show: false },
     padding: [14, 18, 0, 0],
     scales: {
-      x: xScale(zoom),
+      x: xScale(zoom.zoom),
       y: { range: (_, low, high) => (low === null || high === null ? [0, 1] : padded(low, high)) },
     },
     axes: [xAxis("round", tokens), { ...yAxis(tokens, write), size: 62 }],
@@ -178,24 +177,6 @@ function options({ size, lines, isolated, tokens, zoom, marks, write, onPoint, o
 
 const padded = (low: number, high: number): [number, number] =>
   high > low ? [low - (high - low) * 0.05, high + (high - low) * 0.12] : [low - 0.5, high + 0.5];
-
-/** A click that was no drag picks the line next to it. */
-function picking(onPick: Settings["onPick"]): uPlot.Plugin {
-  return {
-    hooks: {
-      ready: (plot) => {
-        let down = 0;
-        plot.over.addEventListener("mousedown", (event) => (down = event.clientX));
-        plot.over.addEventListener("click", (event) => {
-          const { idx, top } = plot.cursor;
-          if (idx === null || idx === undefined || top === undefined || Math.abs(event.clientX - down) > 3) return;
-          const value = plot.posToVal(top, "y");
-          onPick(idx, value, Math.abs(plot.posToVal(top + REACH, "y") - value));
-        });
-      },
-    },
-  };
-}
 
 function BandTable({ grid, bands, metric, unit }: { grid: Grid; bands: Bands | undefined; metric: string; unit: Unit }) {
   return (

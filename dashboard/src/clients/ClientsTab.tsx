@@ -28,10 +28,7 @@ export function ClientsTab({ job, versions }: ViewProps) {
   const { data: heat, error, refetch } = useQuery(heatQuery(client, job.name, metric));
   const { data: bands, refetch: refetchBands } = useQuery(bandsQuery(client, job.name, metric));
   const newest = versions.at(-1)?.number ?? 0;
-  useLatest(`${newest} ${job.state}`, () => {
-    void refetch();
-    void refetchBands();
-  });
+  useLatest(`${newest} ${job.state}`, () => Promise.all([refetch(), refetchBands()]));
   const unit = unitOf(job);
   if (heat === undefined) return error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p>;
   const metrics = heat.metrics.includes(metric) ? heat.metrics : [metric, ...heat.metrics];

@@ -26,7 +26,7 @@ export interface Bands {
   high: Cell[];
 }
 
-const cell = (value: unknown): Cell => (value === null ? null : (reviveNumber(value) ?? NaN));
+export const cell = (value: unknown): Cell => (value === null ? null : (reviveNumber(value) ?? NaN));
 
 /** The pages of one answer, put together. */
 export function reviveHeat(pages: RawHeat[]): Heat {
@@ -173,13 +173,13 @@ export function summaries(grid: Grid): Summary[] {
   });
 }
 
-/** The client whose value at a column is nearest to `value`; undefined if nobody has one. */
-export function nearest(grid: Grid, column: number, value: number): string | undefined {
+/** The client whose value at a column is nearest to `value`; undefined if nobody's is within `reach`. */
+export function nearest(grid: Grid, column: number, value: number, reach = Infinity): string | undefined {
   let found: string | undefined;
   let best = Infinity;
   grid.nodes.forEach((node, row) => {
     const distance = Math.abs((cellOf(grid, row, column) ?? NaN) - value);
-    if (distance < best) [found, best] = [node, distance];
+    if (distance < best && distance <= reach) [found, best] = [node, distance];
   });
   return found;
 }

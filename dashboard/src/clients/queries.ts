@@ -1,8 +1,9 @@
-/** What the Clients tab asks. While a run goes on only its newest columns are asked for again. */
+/** What is asked of each client's reports. While a run goes on only its newest columns are asked for again. */
 import { queryOptions, type QueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { RawHeat } from "../api/types";
-import { mergeBands, mergeHeat, reviveBands, reviveHeat, type Bands, type Heat } from "./heat";
+import { cell, mergeBands, mergeHeat, reviveBands, reviveHeat, type Bands, type Heat } from "./heat";
+import type { Alone } from "./spread";
 
 const POINTS = 1000;
 /** Clients in one answer, and answers at most. */
@@ -15,6 +16,7 @@ const ROUND_PAGE = 200;
 export const clientKeys = {
   heat: (job: string, metric: string) => ["clients", job, "heat", metric] as const,
   bands: (job: string, metric: string) => ["clients", job, "bands", metric] as const,
+  line: (job: string, node: string, metric: string) => ["clients", job, "line", node, metric] as const,
   round: (job: string, round: number) => ["clients", job, "round", round] as const,
 };
 
@@ -60,6 +62,18 @@ export const bandsQuery = (client: QueryClient, job: string, metric: string) =>
     queryKey: clientKeys.bands(job, metric),
     queryFn: () =>
       renewed(client.getQueryData<Bands>(clientKeys.bands(job, metric)), (since) => bandsSince(job, metric, since), mergeBands),
+    structuralSharing: false,
+  });
+
+/** One client's values of a metric. */
+export const lineQuery = (job: string, node: string, metric: string) =>
+  queryOptions({
+    queryKey: clientKeys.line(job, node, metric),
+    queryFn: async (): Promise<Alone> => {
+      const params = { path: { job, node }, query: { metric, points: POINTS } };
+      const { rounds, step, values } = await unwrap(api.GET("/api/v1/jobs/{job}/nodes/{node}/line", { params }));
+      return { name: node, rounds, step, values: values.map(cell) };
+    },
     structuralSharing: false,
   });
 

@@ -1,10 +1,12 @@
 import { useEffect, useRef } from "react";
 
 const LEAST_MS = 1000;
+/** Of the time, `act` may take one part in so many: what is much to ask for is asked for more seldom. */
+const SHARE = 4;
 
 /** Calls `act` when `mark` has changed, at most once a second, and never misses the last change. */
-export function useLatest(mark: unknown, act: () => void): void {
-  const last = useRef(-Infinity);
+export function useLatest(mark: unknown, act: () => Promise<unknown>): void {
+  const due = useRef(-Infinity);
   const current = useRef(act);
   current.current = act;
   const first = useRef(true);
@@ -15,10 +17,13 @@ export function useLatest(mark: unknown, act: () => void): void {
     }
     const timer = setTimeout(
       () => {
-        last.current = performance.now();
-        current.current();
+        const begun = performance.now();
+        due.current = begun + LEAST_MS;
+        void current.current().finally(() => {
+          due.current = Math.max(due.current, performance.now() + SHARE * (performance.now() - begun));
+        });
       },
-      Math.max(0, last.current + LEAST_MS - performance.now()),
+      Math.max(0, due.current - performance.now()),
     );
     return () => clearTimeout(timer);
   }, [mark]);

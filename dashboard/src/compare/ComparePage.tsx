@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useState } from "react";
+import { useEffect, useMemo } from "react";
 import { AXES } from "../charts/axis";
 import { AxisChoice } from "../charts/AxisChoice";
 import { SYNC } from "../charts/lineOptions";
-import { resetZoom, type Zoom } from "../charts/options";
+import { ShowAll } from "../charts/ShowAll";
+import { useZoom } from "../charts/zoom";
 import { count } from "../format/number";
 import { isDynamic, type Unit } from "../format/unit";
 import { useFollow } from "../live/LiveProvider";
@@ -48,7 +49,7 @@ export function ComparePage() {
 function Runs({ comparison }: { comparison: Comparison }) {
   const [axis, setAxis] = useChoice("x", AXES);
   const [alone, setAlone] = useText("run");
-  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const zoom = useZoom("zoom", SYNC);
   const { rows, metrics } = comparison;
   const runs = useMemo(() => rows.map(({ run }) => run), [rows]);
   // Rounds and versions of a dynamic job side by side are both versions.
@@ -58,11 +59,12 @@ function Runs({ comparison }: { comparison: Comparison }) {
     <>
       <div className="toolbar">
         <h2>Learning</h2>
+        <ShowAll zoom={zoom} />
         <AxisChoice
           axis={axis}
           unit={unit}
           onChange={(chosen) => {
-            resetZoom(zoom, SYNC);
+            zoom.showAll();
             setAxis(chosen);
           }}
         />

@@ -5,10 +5,11 @@ import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { divergedMarks } from "../charts/diverged";
 import { SYNC } from "../charts/lineOptions";
-import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
+import { pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
 import { Plot } from "../charts/Plot";
 import { accuracyRange, lossRange } from "../charts/series";
 import { useTokens } from "../charts/tokens";
+import type { KeptZoom } from "../charts/zoom";
 import { wordsFor, type What } from "../format/metric";
 import { bytes, count, figure, percent } from "../format/number";
 import { duration } from "../format/time";
@@ -25,7 +26,7 @@ interface Props {
   alone: string;
   axis: Axis;
   unit: Unit;
-  zoom: Zoom;
+  zoom: Pick<KeptZoom, "zoom" | "keep">;
 }
 
 const HEIGHT = 260;
@@ -36,13 +37,11 @@ const WRITE = { accuracy: (value: number | undefined) => percent(value), loss: f
 export const COLOURS = 4;
 export const isDashed = (run: number): boolean => Math.floor(run / COLOURS) % 2 === 1;
 
-const ignore = () => undefined;
-
 /** Beyond so many, runs have no points of their own, and words are for the first ones. */
 const MANY = 8;
 
 /** One metric of several runs along one axis. */
-export function RunsChart({ what, common, runs, alone, axis, unit, zoom }: Props) {
+export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom, keep } }: Props) {
   const tokens = useTokens();
   const [pointed, setPointed] = useState<number | null>(null);
   const metric = common ?? "";
@@ -74,7 +73,7 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom }: Props
         width,
         height,
         cursor: number > MANY ? { ...cursor, points: { show: false } } : cursor,
-        plugins: [plugin, zoomHooks(zoom, SYNC, ignore), marks],
+        plugins: [plugin, zoomHooks(zoom, SYNC, keep), marks],
         legend: { show: false },
         padding: [10, 18, 0, 0],
         scales: { x: xScale(zoom), y: { range } },
@@ -90,7 +89,7 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom }: Props
         ],
       };
     },
-    [tokens, axis, what, number, lit, zoom],
+    [tokens, axis, what, number, lit, zoom, keep],
   );
   const last = lines.x.length - 1;
   const versions = lines.at.map((reached) => reached[pointed ?? last]);

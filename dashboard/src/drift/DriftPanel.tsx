@@ -1,6 +1,7 @@
 import { useMemo, type ReactNode } from "react";
 import type { Job, JobNode, Version } from "../api/types";
 import { shortFigure } from "../charts/axis";
+import { useZoom } from "../charts/zoom";
 import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
 import { duration } from "../format/time";
 import { Stat } from "../job/Headline";
@@ -11,7 +12,7 @@ import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
 import { gaps, jumps, latestRate, rates, saving, steps, threshold, type Jump, type Step } from "./drift";
 import { Gaps } from "./Gaps";
-import { RateChart } from "./RateChart";
+import { RateChart, SYNC } from "./RateChart";
 import "../styles/drift.css";
 
 interface Props {
@@ -27,6 +28,7 @@ export function DriftPanel({ job, versions, nodes }: Props) {
   const marks = useMemo(() => jumps(versions), [versions]);
   const drawn = useMemo(() => rates(all, end), [all, end]);
   const variance = watchesVariance(job);
+  const zoom = useZoom("zoom.drift", SYNC);
   const limit = threshold(versions, variance ? "theta" : "delta");
   const far = useMemo(() => (variance ? [] : gaps(nodes, limit)), [variance, nodes, limit]);
   return (
@@ -55,11 +57,11 @@ export function DriftPanel({ job, versions, nodes }: Props) {
       </div>
       <div className="pair">
         <div className="panel">
-          <RateChart what="synchronisations" rates={drawn} jumps={marks} />
+          <RateChart what="synchronisations" rates={drawn} jumps={marks} zoom={zoom} />
         </div>
         {!variance && (
           <div className="panel">
-            <RateChart what="violations" rates={drawn} jumps={marks} />
+            <RateChart what="violations" rates={drawn} jumps={marks} zoom={zoom} />
           </div>
         )}
       </div>

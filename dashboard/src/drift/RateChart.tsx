@@ -1,16 +1,17 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import { ChartFrame } from "../charts/ChartFrame";
-import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
+import { pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
 import { toCsv } from "../charts/csv";
 import { Plot } from "../charts/Plot";
 import { shortFigure } from "../charts/axis";
 import { useTokens, type Tokens } from "../charts/tokens";
+import type { KeptZoom } from "../charts/zoom";
 import { duration } from "../format/time";
 import type { Jump, Rates } from "./drift";
 
 const HEIGHT = 168;
-const SYNC = "drift";
+export const SYNC = "drift";
 
 type What = "synchronisations" | "violations";
 /** A part of a bar: its name, its colour (an index into the theme's series), and its rate per minute. */
@@ -32,13 +33,15 @@ interface Props {
   what: What;
   rates: Rates;
   jumps: Jump[];
+  /** Of all rates. */
+  zoom: KeptZoom;
 }
 
 /** Bars over time, and a mark where the data seem to have changed. */
-export function RateChart({ what, rates, jumps }: Props) {
+export function RateChart({ what, rates, jumps, zoom: kept }: Props) {
   const tokens = useTokens();
   const [hovered, setHovered] = useState<number | null>(null);
-  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const { zoom, keep } = kept;
   const parts = PARTS[what];
   // Parts stand on one another: the tallest bar is drawn first, and each covers the foot of the one behind it.
   const data = useMemo(() => [rates.x, ...stacked(parts.map(([, , values]) => values(rates)))] as uPlot.AlignedData, [
@@ -57,7 +60,7 @@ export function RateChart({ what, rates, jumps }: Props) {
         width,
         height,
         cursor: { ...cursor, points: { show: false } },
-        plugins: [plugin, zoomHooks(zoom, SYNC, () => undefined), jumpMarks(() => marks.current, tokens)],
+        plugins: [plugin, zoomHooks(zoom, SYNC, keep), jumpMarks(() => marks.current, tokens)],
         legend: { show: false },
         padding: [14, 18, 0, 0],
         scales: {
@@ -79,7 +82,7 @@ export function RateChart({ what, rates, jumps }: Props) {
         ],
       };
     },
-    [tokens, zoom, parts],
+    [tokens, zoom, keep, parts],
   );
   const at = hovered !== null && hovered < rates.x.length ? hovered : rates.x.length - 1;
   const total = parts.map(([name, , values]) => `${name} at most ${shortFigure(Math.max(...values(rates)))}`).join(", ");
@@ -90,6 +93,7 @@ export function RateChart({ what, rates, jumps }: Props) {
       testId={`chart-${what}`}
       label={`${TITLE[what]}: ${total}${change}`}
       height={HEIGHT}
+      zoom={kept}
       empty={parts.some(([, , values]) => values(rates).some((value) => value > 0)) ? null : `No ${what} yet.`}
       readout={
         <>

@@ -1,14 +1,13 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useId, useState, type FormEvent } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 import { command, type Command } from "../api/commands";
-import { keys, sessionQuery } from "../api/queries";
+import { sessionQuery } from "../api/queries";
 import type { Job } from "../api/types";
 import { visible } from "../format/text";
 import { hasEnded } from "../jobs/order";
 import { Link, newJobPath } from "../router";
-import { Dialog } from "../ui/Dialog";
+import { Confirm } from "../ui/Confirm";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
 import { effects, isHeld, type Action } from "./effects";
 import { MovePreview } from "./MovePreview";
 import { mayGossip } from "./moves";
@@ -91,70 +90,30 @@ function SwitchButton({ job, onAsk }: { job: Job; onAsk: (action: Action) => voi
 }
 
 function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onClose: () => void }) {
-  const client = useQueryClient();
   const options = effects(action, job);
   const [chosen, setChosen] = useState<Command>(options[0].command);
-  const [why, setWhy] = useState("");
-  const field = useId();
-  const act = useMutation({
-    mutationFn: () => command(job.name, chosen, why.trim()),
-    onSuccess: (after) => {
-      client.setQueryData(keys.job(job.name), after);
-      onClose();
-    },
-  });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    act.mutate();
-  };
   const effect = options.find((option) => option.command === chosen) ?? options[0];
   return (
-    <Dialog title={`${effect.verb} ${visible(job.title || job.name)}?`} onClose={onClose}>
-      <form className="form" onSubmit={submit}>
-        {options.length > 1 && (
-          <fieldset className="choices">
-            <legend className="visually-hidden">When</legend>
-            {options.map((option) => (
-              <label key={option.command}>
-                <input
-                  type="radio"
-                  name="when"
-                  checked={chosen === option.command}
-                  onChange={() => setChosen(option.command)}
-                />
-                {option.when}
-              </label>
-            ))}
-          </fieldset>
-        )}
-        {action === "gossip" || action === "server" ? <MovePreview job={job} to={action} /> : <p>{effect.text}</p>}
-        <label htmlFor={field}>
-          Reason <span className="faint">(kept with the decisions)</span>
-        </label>
-        <input
-          id={field}
-          name="why"
-          type="text"
-          maxLength={200}
-          autoComplete="off"
-          value={why}
-          onChange={(event) => setWhy(event.target.value)}
-        />
-        {act.error && <Problem error={act.error} />}
-        <div className="dialog-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button
-            type="submit"
-            className={action === "stop" ? "button danger" : "button primary"}
-            disabled={act.isPending}
-            data-testid="confirm"
-          >
-            {effect.verb}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <Confirm
+      job={job}
+      title={`${effect.verb} ${visible(job.title || job.name)}?`}
+      verb={effect.verb}
+      danger={action === "stop"}
+      act={(why) => command(job.name, chosen, why)}
+      onClose={onClose}
+    >
+      {options.length > 1 && (
+        <fieldset className="choices">
+          <legend className="visually-hidden">When</legend>
+          {options.map((option) => (
+            <label key={option.command}>
+              <input type="radio" name="when" checked={chosen === option.command} onChange={() => setChosen(option.command)} />
+              {option.when}
+            </label>
+          ))}
+        </fieldset>
+      )}
+      {action === "gossip" || action === "server" ? <MovePreview job={job} to={action} /> : <p>{effect.text}</p>}
+    </Confirm>
   );
 }

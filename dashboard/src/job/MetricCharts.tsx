@@ -1,43 +1,46 @@
-import { useCallback, useState } from "react";
-import type { Version } from "../api/types";
+import { useCallback, useMemo } from "react";
+import type { Job, JobNode, Version } from "../api/types";
 import { RUN_AXES } from "../charts/axis";
 import { AxisChoice } from "../charts/AxisChoice";
 import { ChartChoices } from "../charts/ChartChoices";
 import { LineChart } from "../charts/LineChart";
 import { SYNC } from "../charts/lineOptions";
-import { useLook } from "../charts/look";
-import { resetZoom, type Range, type Zoom } from "../charts/options";
-import type { Unit } from "../format/unit";
-import { Icon } from "../ui/Icon";
+import { useLook, type Look } from "../charts/look";
+import { ShowAll } from "../charts/ShowAll";
+import { useZoom, type KeptZoom } from "../charts/zoom";
+import { clientMetric } from "../clients/spread";
+import { useSpread } from "../clients/useSpread";
+import { namesIn, type What } from "../format/metric";
+import { byNumber, visible } from "../format/text";
+import { unitOf, type Unit } from "../format/unit";
+import { useText } from "../router";
 
-/** Accuracy and loss side by side, along the same axis and with the same zoom. */
-export function MetricCharts({ versions, unit }: { versions: Version[]; unit: Unit }) {
-  const { setAxis, setZoom, zoom: range, ...choices } = useLook();
+interface Props {
+  job: Job;
+  versions: Version[];
+  nodes: JobNode[];
+}
+
+/** Accuracy and loss side by side, along the same axis and with the same zoom, and how clients lie around them. */
+export function MetricCharts({ job, versions, nodes }: Props) {
+  const { setAxis, ...choices } = useLook();
   const { look } = choices;
-  const [zoom] = useState<Zoom>(() => ({ current: range }));
-  const changed = useCallback((shown: Range | null) => setZoom(shown), [setZoom]);
-  const forget = () => {
-    zoom.current = null;
-    setZoom(null);
-  };
+  const zoom = useZoom("zoom", SYNC);
+  const [isolated, setIsolated] = useText("client");
+  const unit = unitOf(job);
+  const { zoom: current, keep } = zoom;
+  const forget = useCallback(() => {
+    current.current = null;
+    keep(null);
+  }, [current, keep]);
+  const shared = { job, versions, look, unit, zoom, isolated, onIsolate: setIsolated };
   return (
     <section className="metric-charts" aria-label="Accuracy and loss">
       <div className="toolbar">
         <h2>Learning</h2>
-        {range !== null && (
-          <button
-            type="button"
-            className="quiet-button"
-            data-testid="show-all"
-            onClick={() => {
-              resetZoom(zoom, SYNC);
-              setZoom(null);
-            }}
-          >
-            <Icon name="zoom" /> Show all
-          </button>
-        )}
+        <ShowAll zoom={zoom} />
         <ChartChoices {...choices} onScale={forget} />
+        {nodes.length > 0 && <NodeChoice nodes={nodes} chosen={isolated} onChoose={setIsolated} />}
         <AxisChoice
           axis={look.axis}
           axes={RUN_AXES}
@@ -50,12 +53,53 @@ export function MetricCharts({ versions, unit }: { versions: Version[]; unit: Un
       </div>
       <div className="pair">
         <div className="panel">
-          <LineChart what="accuracy" versions={versions} look={look} unit={unit} zoom={zoom} onZoom={changed} />
+          <MetricChart what="accuracy" {...shared} />
         </div>
         <div className="panel">
-          <LineChart what="loss" versions={versions} look={look} unit={unit} zoom={zoom} onZoom={changed} />
+          <MetricChart what="loss" {...shared} />
         </div>
       </div>
     </section>
+  );
+}
+
+interface MetricProps {
+  what: What;
+  job: Job;
+  versions: Version[];
+  look: Look;
+  unit: Unit;
+  zoom: KeptZoom;
+  isolated: string;
+  onIsolate: (node: string) => void;
+}
+
+function MetricChart({ what, job, versions, look, unit, zoom, isolated, onIsolate }: MetricProps) {
+  const metric = useMemo(() => clientMetric(namesIn(what, versions)), [what, versions]);
+  const { spread, pick } = useSpread(job, metric, versions, isolated, onIsolate);
+  return <LineChart what={what} versions={versions} look={look} unit={unit} zoom={zoom} spread={spread} onPick={pick} />;
+}
+
+interface NodeChoiceProps {
+  nodes: JobNode[];
+  chosen: string;
+  onChoose: (node: string) => void;
+}
+
+/** The same as a click on a node's line, for those who do not point. */
+function NodeChoice({ nodes, chosen, onChoose }: NodeChoiceProps) {
+  const names = nodes.map(({ name }) => name).sort(byNumber);
+  return (
+    <label className="node-choice">
+      node{" "}
+      <select data-testid="client" value={chosen} onChange={(event) => onChoose(event.target.value)}>
+        <option value="">all</option>
+        {(chosen === "" || names.includes(chosen) ? names : [chosen, ...names]).map((name) => (
+          <option key={name} value={name}>
+            {visible(name)}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }

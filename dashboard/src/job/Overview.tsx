@@ -25,7 +25,7 @@ export function Overview({ job, versions, nodes }: ViewProps) {
       <div className="job-body">
         <div className="job-charts">
           <Moves job={job} />
-          <MetricCharts versions={versions} unit={unitOf(job)} />
+          <MetricCharts job={job} versions={versions} nodes={nodes} />
           <Suspense>
             {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
             {mayGossip(job) && <PeersPanel job={job} nodes={nodes} />}

@@ -31,6 +31,10 @@ export function JoinPage() {
       <header className="page-head">
         <h1>Join a node</h1>
       </header>
+      <p className="sub join-lead">
+        A token lets one machine in, once. It is shown with the lines that the machine runs; the node appears here as soon as it
+        connects, and takes part in every job that asks for it.
+      </p>
       {role === "operator" ? (
         <Joining />
       ) : (

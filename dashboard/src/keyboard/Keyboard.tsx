@@ -2,6 +2,7 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { navigate } from "../router";
 import { Icon } from "../ui/Icon";
 import { Keys, type Act } from "./keys";
+import { singles } from "./singles";
 
 const Palette = lazy(async () => ({ default: (await import("./Palette")).Palette }));
 const Help = lazy(async () => ({ default: (await import("./Help")).Help }));
@@ -15,7 +16,7 @@ export function Keyboard() {
     const keys = new Keys();
     const press = (event: KeyboardEvent) => {
       const { ctrlKey: ctrl, metaKey: meta, altKey: alt, key, timeStamp: at } = event;
-      const act = keys.press({ key, ctrl, meta, alt, at, taken: isTaken(event.target) });
+      const act = keys.press({ key, ctrl, meta, alt, at, taken: isTaken(event.target), singles: singles.get() });
       if (act === null || event.defaultPrevented) return;
       event.preventDefault();
       setOpen((now) => perform(act, now));

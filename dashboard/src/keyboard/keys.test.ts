@@ -7,6 +7,7 @@ const press = (key: string, rest: Partial<Press> = {}): Press => ({
   meta: false,
   alt: false,
   taken: false,
+  singles: true,
   at: 0,
   ...rest,
 });
@@ -38,4 +39,11 @@ test("the browser's own shortcuts stay its own", () => {
   expect(keys.press(press("j", { meta: true }))).toBeNull();
   expect(keys.press(press("/"))).toEqual({ kind: "search" });
   expect(keys.press(press("?"))).toEqual({ kind: "help" });
+});
+
+test("keys alone can be switched off, Ctrl K cannot", () => {
+  const keys = new Keys();
+  for (const key of ["/", "?", "g", "j"]) expect(keys.press(press(key, { singles: false }))).toBeNull();
+  expect(keys.press(press("j"))).toBeNull(); // the "g" before was none
+  expect(keys.press(press("k", { ctrl: true, singles: false }))).toEqual({ kind: "palette" });
 });

@@ -22,6 +22,8 @@ export interface Press {
   alt: boolean;
   /** Whether the key belongs to a field in which one writes, or to an open dialog. */
   taken: boolean;
+  /** Whether keys alone mean something. */
+  singles: boolean;
   /** When (ms). */
   at: number;
 }
@@ -30,11 +32,11 @@ export interface Press {
 export class Keys {
   private since = -Infinity;
 
-  press({ key, ctrl, meta, alt, taken, at }: Press): Act | null {
+  press({ key, ctrl, meta, alt, taken, singles, at }: Press): Act | null {
     const follows = at - this.since <= PATIENCE;
     this.since = -Infinity;
     if ((ctrl || meta) && !alt && key.toLowerCase() === "k") return { kind: "palette" };
-    if (ctrl || meta || alt || taken) return null;
+    if (ctrl || meta || alt || taken || !singles) return null;
     if (follows) {
       const place = GOES.get(key);
       if (place !== undefined) return { kind: "go", href: place.href };

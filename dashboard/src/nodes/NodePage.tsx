@@ -151,7 +151,7 @@ function Reports({ name }: { name: string }) {
       <header className="section-head">
         <h2>Reports</h2>
       </header>
-      <div className="panel table-scroll" tabIndex={0} role="region" aria-label="Reports, newest first">
+      <div className="panel table-scroll node-reports" tabIndex={0} role="region" aria-label="Reports, newest first">
         {rows.length === 0 ? (
           <p className="nothing">{data === undefined ? "Asking the coordinator …" : "None of its reports has counted yet."}</p>
         ) : (

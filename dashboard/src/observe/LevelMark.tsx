@@ -3,7 +3,7 @@ import { Icon, type IconName } from "../ui/Icon";
 
 const ICONS: Record<LogLine["level"], IconName> = {
   debug: "idle",
-  info: "decision",
+  info: "info",
   warning: "warning",
   error: "refusal",
   critical: "refusal",

@@ -15,13 +15,15 @@ interface Props {
   chosen: number | null;
   /** Whether the end of the log is kept in view. */
   follows: boolean;
+  /** Whether they are of several jobs. */
+  ofJobs: boolean;
   onChoose: (id: number) => void;
   onOlder: () => Promise<void>;
   onFollow: (on: boolean) => void;
 }
 
 /** Lines of one height, of which only those on the screen are there. */
-export function LogList({ window: { lines, older }, q, chosen, follows, onChoose, onOlder, onFollow }: Props) {
+export function LogList({ window: { lines, older }, q, chosen, follows, ofJobs, onChoose, onOlder, onFollow }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const height = useHeight(list);
@@ -91,6 +93,7 @@ export function LogList({ window: { lines, older }, q, chosen, follows, onChoose
               chosen={line.id === chosen}
               at={from + offset + 1}
               of={lines.length}
+              ofJobs={ofJobs}
               onChoose={onChoose}
             />
           ))}
@@ -106,10 +109,12 @@ interface RowProps {
   chosen: boolean;
   at: number;
   of: number;
+  /** Whether lines of several jobs are shown, so that each says of which it is. */
+  ofJobs: boolean;
   onChoose: (id: number) => void;
 }
 
-function Row({ line, q, chosen, at, of, onChoose }: RowProps) {
+function Row({ line, q, chosen, at, of, ofJobs, onChoose }: RowProps) {
   return (
     <div
       id={`line-${line.id}`}
@@ -133,6 +138,7 @@ function Row({ line, q, chosen, at, of, onChoose }: RowProps) {
           )}
         </bdi>
       </span>
+      {ofJobs && <span className="log-job">{visible(line.job)}</span>}
     </div>
   );
 }

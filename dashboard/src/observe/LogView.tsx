@@ -98,6 +98,7 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
           q={q}
           chosen={chosen}
           follows={follow === "on"}
+          ofJobs={job === undefined}
           onChoose={choose}
           onOlder={reader.older}
           onFollow={(on) => setFollow(on ? "on" : "off")}

@@ -3,15 +3,16 @@ import uPlot from "uplot";
 import type { PeersPoint } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
-import { pointer, xAxis, xScale, yAxis, zoomHooks, type Zoom } from "../charts/options";
+import { pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
 import { Plot } from "../charts/Plot";
 import { useTokens, type Tokens } from "../charts/tokens";
+import type { KeptZoom } from "../charts/zoom";
 import { count, figure, percent, UNKNOWN } from "../format/number";
 import { clock } from "../format/time";
 import { curve, decades, floored, power, tens, type Curve, type Measure } from "./history";
 
 const HEIGHT = 168;
-const SYNC = "peers";
+export const SYNC = "peers";
 
 interface Words {
   title: string;
@@ -30,13 +31,15 @@ export const MEASURES: Record<Measure, Words> = {
 interface Props {
   what: Measure;
   history: PeersPoint[];
+  /** Of all measures. */
+  zoom: KeptZoom;
 }
 
 /** One of the peers' measures over time; what is known only now and then is drawn on an axis of powers of ten. */
-export function HistoryChart({ what, history }: Props) {
+export function HistoryChart({ what, history, zoom: kept }: Props) {
   const tokens = useTokens();
   const [pointed, setPointed] = useState<number | null>(null);
-  const [zoom] = useState<Zoom>(() => ({ current: null }));
+  const { zoom, keep } = kept;
   const { title, means, series, write } = MEASURES[what];
   const line = useMemo(() => curve(history, what), [history, what]);
   const range = useMemo(() => rangeOf(what, line), [what, line]);
@@ -50,10 +53,10 @@ export function HistoryChart({ what, history }: Props) {
   current.current = range;
   const make = useCallback(
     (width: number, height: number) => {
-      const settings = { what, title, series, tokens, zoom, range: () => current.current, onPoint: setPointed };
+      const settings = { what, title, series, tokens, zoom: { zoom, keep }, range: () => current.current, onPoint: setPointed };
       return options(settings, width, height);
     },
-    [what, title, series, tokens, zoom],
+    [what, title, series, tokens, zoom, keep],
   );
   const at = (pointed === null ? undefined : line.points[pointed]) ?? history.at(-1);
   const known = line.y.some((value) => value !== null);
@@ -63,6 +66,7 @@ export function HistoryChart({ what, history }: Props) {
       testId={`chart-${what}`}
       label={`${title} over time: ${write(at?.[what])} ${means}`}
       height={HEIGHT}
+      zoom={kept}
       empty={known ? null : "Not known yet: it is measured while nodes carry on among themselves."}
       readout={
         <>
@@ -87,7 +91,7 @@ interface Settings {
   title: string;
   series: number;
   tokens: Tokens;
-  zoom: Zoom;
+  zoom: Pick<KeptZoom, "zoom" | "keep">;
   range: () => [number, number];
   onPoint: (index: number | null) => void;
 }
@@ -104,10 +108,10 @@ function options(settings: Settings, width: number, height: number): uPlot.Optio
     width,
     height,
     cursor,
-    plugins: [plugin, zoomHooks(zoom, SYNC, () => undefined)],
+    plugins: [plugin, zoomHooks(zoom.zoom, SYNC, zoom.keep)],
     legend: { show: false },
     padding: [10, 18, 0, 0],
-    scales: { x: xScale(zoom), y: { range, ...(shares ? {} : { distr: 3, log: 10 }) } },
+    scales: { x: xScale(zoom.zoom), y: { range, ...(shares ? {} : { distr: 3, log: 10 }) } },
     axes: [{ ...xAxis("time", tokens), values: (_, splits) => splits.map((at) => clock(at * 1000, now)) }, y],
     series: [
       {},

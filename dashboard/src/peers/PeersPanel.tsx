@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef } from "react";
 import { kindsQuery, peersQuery } from "../api/queries";
 import type { Job, JobNode, JobPeers, Peer } from "../api/types";
+import { useZoom } from "../charts/zoom";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
 import { hasEnded } from "../jobs/order";
@@ -9,7 +10,7 @@ import { useNow } from "../live/useNow";
 import { Problem } from "../ui/Problem";
 import { CoverageMatrix } from "./CoverageMatrix";
 import { graph, type Graph } from "./graph";
-import { HistoryChart, MEASURES } from "./HistoryChart";
+import { HistoryChart, MEASURES, SYNC } from "./HistoryChart";
 import { PeersTable } from "./PeersTable";
 import { Refusals } from "./Refusals";
 import { isOut, silent } from "./standing";
@@ -37,6 +38,7 @@ export function PeersPanel({ job, nodes }: Props) {
 function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number | null }) {
   const { data: traffic = NONE } = useQuery(kindsQuery(job));
   const served = useMemo(() => withServer(traffic), [traffic]);
+  const zoom = useZoom("zoom.peers", SYNC);
   const drawn = useGraph(nodes, view.peers, served, now);
   const told = view.peers.some((peer) => peer.told_at !== null);
   const been = view.history.length > 0 || drawn.nodes.some(({ standing }) => isOut(standing));
@@ -54,7 +56,7 @@ function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number 
         <div className="pair">
           {CURVES.map((what) => (
             <div key={what} className="panel">
-              <HistoryChart what={what} history={view.history} />
+              <HistoryChart what={what} history={view.history} zoom={zoom} />
             </div>
           ))}
           <div className="panel">

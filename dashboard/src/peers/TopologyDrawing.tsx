@@ -127,10 +127,12 @@ const AT_THE_SERVER: Record<Job["mode"], string> = {
 
 function Server({ scene, mode, alone }: { scene: Scene; mode: Job["mode"]; alone: boolean }) {
   const { x, y } = scene.oval;
+  const half = 3.1 * AT_THE_SERVER[mode].length + 4; // lines pass behind the words
   return (
     <g aria-hidden="true" className="topology-server" data-mode={mode} data-alone={alone || undefined}>
       <circle cx={x} cy={y} r={scene.centre} />
       <Glyph icon="server" x={x} y={y} size={scene.centre * 1.05} />
+      <rect x={x - half} y={y + scene.centre + 3} width={2 * half} height={17} rx={5} />
       <text x={x} y={y + scene.centre + 15} textAnchor="middle">
         {AT_THE_SERVER[mode]}
       </text>

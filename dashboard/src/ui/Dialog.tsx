@@ -11,13 +11,22 @@ export function Dialog({ title, onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   // Closed while it still is in the document: only so the browser gives the focus back.
+  // That is heard of after it has gone, when another may be open already: nobody is to be told.
+  const gone = useRef(false);
   useLayoutEffect(() => {
     const shown = dialog.current;
+    gone.current = false;
     shown?.showModal();
-    return () => shown?.close();
+    return () => {
+      gone.current = true;
+      shown?.close();
+    };
   }, []);
+  const closed = () => {
+    if (!gone.current) onClose();
+  };
   return (
-    <dialog ref={dialog} className="dialog" aria-labelledby={heading} onCancel={onClose} onClose={onClose}>
+    <dialog ref={dialog} className="dialog" aria-labelledby={heading} onCancel={closed} onClose={closed}>
       <h2 id={heading}>{title}</h2>
       {children}
     </dialog>

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parseZoom, writeZoom } from "./look";
+import { parseZoom, writeZoom } from "./zoom";
 
 test("a zoom is written shortly and read again", () => {
   expect(writeZoom({ min: 12.0000000004, max: 40.25 })).toBe("12_40.25");

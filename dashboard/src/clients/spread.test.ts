@@ -1,0 +1,25 @@
+import { expect, test } from "vitest";
+import { version } from "../test/make";
+import { clientMetric, columnOf, spreadOf } from "./spread";
+
+const versions = [0, 1, 2, 3].map((number) => version(number));
+
+test("each version has the column that it lies in", () => {
+  const bands = { rounds: [1, 3], step: 2, mean: [0, 0], low: [1, null], high: [2, NaN] };
+  const { low, high, alone } = spreadOf(versions, bands, undefined);
+  expect(low).toEqual([undefined, 1, 1, undefined]);
+  expect(high).toEqual([undefined, 2, 2, NaN].map((value) => (Number.isNaN(value) ? undefined : value)));
+  expect(alone).toEqual([undefined, undefined, undefined, undefined]);
+  expect(columnOf(bands, 0)).toBe(-1);
+});
+
+test("a client that diverged is a mark, one that said nothing is none", () => {
+  const bands = { rounds: [0], step: 1, mean: [0], low: [1], high: [2] };
+  const found = spreadOf(versions, bands, { name: "a", rounds: [0, 1, 2], step: 1, values: [0.5, NaN, null] });
+  expect(found).toMatchObject({ name: "a", alone: [0.5, null, undefined, undefined] });
+});
+
+test("what the coordinator measured alone has no place among nodes", () => {
+  expect(clientMetric(["held_out/accuracy", "eval/accuracy", "train/accuracy"])).toBe("eval/accuracy");
+  expect(clientMetric(["held_out/loss"])).toBeUndefined();
+});
