@@ -77,9 +77,8 @@ class Continual(Algorithm):
         """One piece: b mini-batches and a check, unless the coordinator wants to hear now."""
         mine = Carry.of(task, memory)
         mine.whole = self._whole(learner)
-        # Whoever trains no more goes on to weigh what it weighed last: the mean of all must not be that of a few.
         if task.carry is None and task.numbers.get(SYNC, 1.0) and not self._trained_enough(mine):
-            mine.seen = 0.0
+            mine.begin_span()
         if mine.pieces and (task.recalled or self._trained_enough(mine)):
             return self.report(task, mine)
         if not mine.pieces:
@@ -114,7 +113,9 @@ class Continual(Algorithm):
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.remembered(task, mine)
-        return Local(max(mine.seen, 1.0), {"model": mine.displacement}, metrics, memory)
+        # Whoever trains no more goes on to weigh what it used to: the mean of all must not be that of a few.
+        weight = max(mine.seen, mine.longest) if self._trained_enough(mine) else mine.seen
+        return Local(max(weight, 1.0), {"model": mine.displacement}, metrics, memory)
 
     def _overall(self, tick: Tick, mine: Carry) -> Tick:
         """Progress is told as the share of all that this node should train, if that is known."""
@@ -145,16 +146,17 @@ class Continual(Algorithm):
 class Carry:
     """Where a node is: between two pieces as the task's carry, between two orders as its private memory.
 
-    seen: examples since the base was set; position: mini-batches since the job began. The rest is of this order:
-    model, pieces, loss (summed over mini-batches), batches, gap; `own` is the algorithm's own business.
+    seen: examples since the base was set; longest: the most that these were for any base before; position: mini-batches
+    since the job began. The rest is of this order: model, pieces, loss (summed over mini-batches), batches, gap; `own`
+    is the algorithm's own business.
     """
 
-    LASTING = ("seen", "position", "batches", "loss")
+    LASTING = ("seen", "longest", "position", "batches", "loss")
 
     def __init__(self, model: Tree, reference: Tree) -> None:
         self.model, self.reference = model, reference
         self.pieces = self.gap = 0.0
-        self.seen = self.position = self.batches = self.loss = 0.0
+        self.seen = self.longest = self.position = self.batches = self.loss = 0.0
         self.whole = 0
         """Mini-batches that are enough; 0: there is no end. Not handed over: the learner knows it."""
         self.metrics: Metrics = {}
@@ -176,6 +178,10 @@ class Carry:
     def displacement(self) -> Tree:
         """w_i - r, computed once for each model."""
         return sub(self.model, self.reference)
+
+    def begin_span(self) -> None:
+        """There is a new base."""
+        self.longest, self.seen = max(self.longest, self.seen), 0.0
 
     def add(self, trained: Trained, steps: int, model: Tree) -> None:
         """Another piece has been trained."""

@@ -117,6 +117,7 @@ class HubActs(HubState):
     def _give(self, node: str, kind: Kind) -> Order:
         """Make an order stand."""
         self.issued += 1
+        again = sum(report.node == node for report in self.gathered.reports) if self.schedule.again else 0
         trial = self.gathered.trial
         shown = trial.shown(node, self.slots) if trial is not None else self.slots
         slots = self.algorithm.order(shown, node, kind) if shown else {}
@@ -128,7 +129,7 @@ class HubActs(HubState):
             node=node,
             kind=kind,
             version=self.version,
-            seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node),
+            seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node, again),
             body=self.body(slots if whole else self.anchor.sent(slots)) if slots else None,
             base=self.anchor.base if slots and not whole else None,
             numbers=self._told() if kind == "train" else {} if plain else self.anchor.numbers,
@@ -149,6 +150,7 @@ class HubActs(HubState):
         gathered = self.gathered
         assert gathered.opened is not None
         weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.heard_of)
+        asked = max(asked, len(gathered.reports))  # some have been asked again
         view = self.look(now)
         slots = self._merged() if self.mode == "returning" else self._stepped()
         self.version += 1

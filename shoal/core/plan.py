@@ -43,7 +43,8 @@ class Plan:
         """Whether every version is sent as a difference to the one before."""
         return any(one.differences for one in self.filters)
 
-    def seed_of(self, version: int, node: str = "") -> int:
-        """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)"""
-        text = f"{self.seed}/{version}/{node}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+    def seed_of(self, version: int, node: str = "", again: int = 0) -> int:
+        """An order's randomness, or a version's. (An initial model has the job's own seed: the same from any node.)
+        `again`: reports on this version that the node has had counted already."""
+        text = f"{self.seed}/{version}/{node}" + (f"/{again}" if again else "")
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")

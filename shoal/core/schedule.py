@@ -154,6 +154,9 @@ class Schedule:
     renews: ClassVar[bool] = False
     """Whether it asks anew for every version, so that who takes part can change from one to the next."""
 
+    again: ClassVar[bool] = False
+    """Whether it asks nodes anew that have reported for a version already."""
+
     def admits(self, staleness: int) -> bool:
         """Whether a report counts that is `staleness` versions old."""
         return staleness == 0

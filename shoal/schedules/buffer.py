@@ -8,18 +8,19 @@ were made meanwhile. What a stale report weighs is the algorithm's business (`Al
     size = 1                        each report makes a version: asynchronous SGD, FedAsync
     size = floor(nodes / n)         n-softsync (Zhang, Gupta, Lian, Liu, IJCAI 2016)
 
-A node reports at most once for a version: who has reported waits for the version that its report makes. (In the paper
-it begins again at once, from the same model; here that would be the same update again.)
+Who has reported begins again at once, as in the paper: from the newest model, be it the same one, with other
+randomness. So nobody waits for anybody, and a fast node may report several times for a version. Where not all train at
+once, those come first who were not asked for this version yet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor, log2
 from typing import ClassVar
 
 from shoal.core.errors import InvalidJob
 from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait, check_patience, gathering
-from shoal.core.selection import Picked
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Buffer(Schedule):
     title: ClassVar[str] = "Buffered asynchronous aggregation (Nguyen et al. 2022)"
     versions: ClassVar[int] = 100
     renews: ClassVar[bool] = True
+    again: ClassVar[bool] = True
 
     size: int = 1
     """K: reports that make a version. Fewer do when nobody is left to wait for."""
@@ -45,11 +47,6 @@ class Buffer(Schedule):
     def __post_init__(self) -> None:
         if self.size < 1 or self.concurrency < 0 or self.staleness_max < 0:
             raise InvalidJob("buffer: size must be at least 1, concurrency and staleness_max not negative")
-        if 0 < self.concurrency < self.size:
-            raise InvalidJob(
-                f"buffer: {self.size} reports never come in while {self.concurrency} nodes train",
-                hint="raise concurrency or lower size",
-            )
         check_patience(self.name, self.deadline_s, self.min_nodes)
 
     def admits(self, staleness: int) -> bool:
@@ -63,10 +60,22 @@ class Buffer(Schedule):
             return wait
         if got >= self.size:
             return [Close(f"{got} reports", keep=True)]
-        if (fresh := self._fresh(view)).nodes:
+        passed = self._passed(view)
+        room = (self.concurrency or len(view.members)) * (1 + passed) - len(view.busy)
+        idle = [node for node in view.idle if node not in view.failed]
+        if (fresh := view.pick([node for node in idle if node not in view.asked], max(0, room))).nodes:
             begin = f"{len(fresh.nodes)} begin from version {view.version}"
             return [Ask(fresh.nodes, "train", begin + fresh.because)]
-        return self._with_fewer(view, got) if got else self._with_none(view)
+        if (again := view.pick([node for node in idle if node in view.reports], max(0, room))).nodes:
+            begin = f"{len(again.nodes)} begin again from version {view.version}"
+            return [Ask(again.nodes, "train", begin + again.because)]
+        return self._with_fewer(view, got) if got else self._with_none(view, passed)
+
+    def _passed(self, view: View) -> int:
+        """Deadlines that have passed without a report, each twice as long as the one before: so often as many more
+        nodes are asked as train at once, for those who have the room may never end."""
+        late = view.opened is not None and not view.reports and view.now >= view.opened + self.deadline_s
+        return floor(log2((view.now - view.opened) / self.deadline_s)) + 1 if late and view.opened is not None else 0
 
     def _with_fewer(self, view: View, got: int) -> list[Decision]:
         until = (view.opened if view.opened is not None else view.now) + self.deadline_s
@@ -75,14 +84,11 @@ class Buffer(Schedule):
         why = f"the deadline of {self.deadline_s:g} s" if view.busy else "nobody is left to wait for"
         return [Close(f"{got} of {self.size} reports: {why}", keep=True)]
 
-    def _with_none(self, view: View) -> list[Decision]:
+    def _with_none(self, view: View, passed: int) -> list[Decision]:
         again = tuple(node for node in view.idle if node in view.failed)
         if again and not view.busy:
             return [Ask(again, "train", f"{len(again)} are asked again")]
-        return [Wait(f"no report of {self.size} yet")]
-
-    def _fresh(self, view: View) -> Picked:
-        """Who has nothing to do and was not asked for this version, as many as may train at once."""
-        idle = [node for node in view.idle if node not in view.asked and node not in view.reports]
-        room = (self.concurrency or len(view.members)) - len(view.busy)
-        return view.pick(idle, max(0, room))
+        until = view.opened + 2**passed * self.deadline_s if view.opened is not None else None
+        if until is not None and until <= view.now:  # a rounding error must not become a busy loop
+            until = view.now + self.deadline_s
+        return [Wait(f"no report of {self.size} yet", until)]

@@ -3,7 +3,8 @@
 stands      a balancing leaves the orders of those whom it does not concern as they are
 step        no node is let go on from a check that it has not told of
 held        a node holds the base that the hub had when it gave the order, to the last bit
-weight      a report speaks for the examples that its node has trained on since the base was set
+weight      a report speaks for the examples that its node has trained on since the base was set; of a node that trains
+            no more, for the most that these ever were
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from shoal.core.anchor import SYNC
 from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Event, Result, Save, Send, Version, Work
 from shoal.core.message import Amendment, Bodies, Order, OrderId, Ref, Status
+from shoal.core.metric import FINISHED
 from shoal.core.tree import Slots, Tree
 
 
@@ -91,4 +93,6 @@ def check_weight(order: Order, per_batch: float, before: Slots, result: Result, 
     batches = number(after, "position") - number(before, "position")
     known = 0.0 if order.numbers.get(SYNC) and batches else number(before, "seen")  # without any, as it was last
     right = known + per_batch * batches
+    if FINISHED in result.metrics:  # then it weighs what it weighed at most
+        right = max(right, number(before, "longest"), number(before, "seen"))
     require(result.weight == max(1.0, right), "weight: {} weighs {} instead of {}", order, result.weight, right)

@@ -1,5 +1,5 @@
 """Runs of jobs that choose their nodes: as in `swarm`, with every way of choosing, tags, and hours that pass meanwhile;
-and with models that are split over shards.
+with models that are split over shards; and without rounds, where nodes begin anew at any time.
 
 Nodes that the job leaves out are among those that it can do without. Virtual time begins at midnight.
 """
@@ -12,13 +12,16 @@ from random import Random
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.message import About
+from shoal.core.schedule import Schedule
 from shoal.core.selection import Selection
+from shoal.schedules.buffer import Buffer
+from shoal.schedules.rounds import Rounds
 from shoal.selection.examples import ByExamples
 from shoal.selection.power_of_choice import PowerOfChoice
 from shoal.selection.uniform import Uniform
 from shoal.sim import swarm
 from shoal.sim.swarm import Scenario
-from shoal.sim.world import World
+from shoal.sim.world import Setup, World
 
 HOURS: tuple[tuple[str, ...], ...] = (
     (),
@@ -49,7 +52,23 @@ def draw(seed: int) -> Scenario:
     }
     shards = rng.choice((1, 1, 2, 3)) if setup.algorithm == Algorithm() else 1
     plan = replace(setup.plan, selection=draw_selection(rng, fields), shards=shards)
-    return replace(scenario, setup=replace(setup, plan=plan, about=about))
+    schedule = draw_schedule(Random(f"schedule of {seed}"), setup)
+    return replace(scenario, setup=replace(setup, plan=plan, about=about, schedule=schedule))
+
+
+def draw_schedule(rng: Random, setup: Setup) -> Schedule:
+    """As it is, or a buffer."""
+    before = setup.schedule
+    assert isinstance(before, Rounds)
+    if setup.plan.differs or rng.random() < 0.6:
+        return before
+    return Buffer(
+        size=rng.choice((1, 2, 3, 5)),
+        concurrency=rng.choice((0, 1, 2, 4)),
+        staleness_max=rng.choice((0, 1, 3, 100)),
+        deadline_s=before.deadline_s or 20.0,
+        min_nodes=max(before.min_nodes, before.quorum),
+    )
 
 
 def draw_selection(rng: Random, fields: dict[str, tuple[str, ...]]) -> Selection:

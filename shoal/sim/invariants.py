@@ -1,9 +1,10 @@
 """What must hold in every run, whatever goes wrong. Checked after every event.
 
-    once          no update counts in two versions, nor twice in one; no node counts twice in a version
+    once          no update counts in two versions, nor twice in one; no node counts twice in a version, unless the
+                  schedule asks it again
     kept          an update that was acknowledged as counted is in a closed version, or in the one being gathered
     numbered      versions are consecutive, and begin with the initial model
-    fresh         an update counts only in the version that its order was given for
+    fresh         an update counts only in the version that its order was given for, or as much later as is admitted
     sum           a version's model is the weighted mean of exactly the updates that it lists
     asked         who is given an order to train may be asked at that moment (`shoal.core.selection`)
     order         an order's id names one order for ever; what is sent with it is what the algorithm wants sent
@@ -103,7 +104,8 @@ class Checker(Watch):
 
     def _check_round(self, hub: Hub) -> None:
         nodes = [report.node for report in hub.gathered.reports]
-        require(len(set(nodes)) == len(nodes), "once: a node counts twice in one version: {}", nodes)
+        if not hub.schedule.again:
+            require(len(set(nodes)) == len(nodes), "once: a node counts twice in one version: {}", nodes)
         for report in hub.gathered.reports:
             version = self._closed.get((report.node, report.order))
             require(version is None, "once: {} has counted in version {} already", report, version)
@@ -111,12 +113,14 @@ class Checker(Watch):
     def _check_version(self, version: Version, hub: Hub) -> None:
         require(version.number == len(self._versions), "numbered: {} where {} is due", version, len(self._versions))
         keys = [(node, order) for node, order, _, _ in version.reports]
-        require(len({node for node, _ in keys}) == len(keys), "once: a node counts twice in {}", version)
+        known = set(keys) if hub.schedule.again else {node for node, _ in keys}
+        require(len(known) == len(keys), "once: a node counts twice in {}", version)
         for key in keys:
             require(key not in self._closed, "once: {} is in {}, and in an earlier version", key, version)
             self._closed[key] = version.number
             made_for, since = self._orders[key[1]].version, self._base.number if self._base else version.number - 1
-            require(made_for >= since, "fresh: {} counts an update that was made for {}", version, made_for)
+            in_time = made_for >= since or (not self._base and hub.schedule.admits(since - made_for))
+            require(in_time, "fresh: {} counts an update that was made for {}", version, made_for)
         missing = self._acked - set(keys)
         require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
         self._acked.clear()

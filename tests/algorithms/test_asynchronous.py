@@ -20,6 +20,7 @@ from shoal.algorithms.fedasync import FedAsync
 from shoal.algorithms.fedbuff import FedBuff
 from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import InvalidJob
+from shoal.core.learner import Budget, Trained
 from shoal.core.plan import Plan
 from shoal.core.schedule import Schedule
 from shoal.core.sums import Totals
@@ -27,6 +28,8 @@ from shoal.core.tree import Slots, Tree
 from shoal.learn import digits
 from shoal.schedules.buffer import Buffer
 from shoal.schedules.rounds import Rounds
+from tests.algorithms.softmax import Softmax
+from tests.algorithms.softmax import digits as softmax_digits
 from tests.learn.federation import digit_learners
 
 torch.set_num_threads(1)
@@ -121,6 +124,42 @@ def test_numbers_that_make_no_sense(kind: type[Algorithm], name: str, value: Any
 
 
 # ------------------------------------------------------------------------------------------------- in virtual time
+class Seeds(Softmax):
+    """Remembers the randomness that it was given."""
+
+    def __init__(self) -> None:
+        x, y = softmax_digits()
+        super().__init__(x[:50], y[:50])
+        self.seeds: list[int] = []
+
+    def train(self, budget: Budget, **more: Any) -> Trained:
+        self.seeds.append(budget.seed)
+        return super().train(budget, **more)
+
+
+def test_who_trains_again_from_the_same_model_draws_other_batches() -> None:
+    """One node alone makes versions of three reports each."""
+    learner = Seeds()
+    result = shoal.simulate(Job(FedBuff(), Buffer(size=3), 4), [learner])
+    assert [version.reports for version in result.versions] == [0, 3, 3, 3, 3]
+    assert len(set(learner.seeds)) == len(learner.seeds) == 12
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_nobody_waits_for_the_slowest(size: int) -> None:
+    """Of ten nodes one is ten times slower: a tenth of the work is missing, and nothing else."""
+    ends = []
+    for slow in ({}, {"node-9": 10.0}):
+        result = shoal.simulate(Job(FedBuff(), Buffer(size=size, min_nodes=10), 100 // size), crowd(), slow=slow)
+        ends.append(result.versions[-1].closed - result.versions[0].closed)
+    assert ends[1] <= 1.2 * ends[0]
+
+
+def crowd() -> list[Softmax]:
+    x, y = softmax_digits()
+    return [Softmax(x[start : start + 20], y[start : start + 20]) for start in range(0, 200, 20)]
+
+
 VERSIONS = 5389
 """15 epochs of 1,437 digits, 4 at a time."""
 

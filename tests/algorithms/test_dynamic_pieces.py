@@ -82,7 +82,7 @@ def test_silence_then_a_violation() -> None:
     assert made.metrics["train/gap"] == 16.0
     assert (made.metrics["train/batches"], made.metrics["train/loss_total"]) == (4.0, 2.0)
     assert made.metrics["eval/accuracy"] == 0.25
-    assert made.memory == {"seen": 20.0, "position": 4.0, "batches": 4.0, "loss": 2.0}
+    assert made.memory == {"seen": 20.0, "longest": 0.0, "position": 4.0, "batches": 4.0, "loss": 2.0}
     assert FINISHED not in made.metrics
     assert learner.evaluated == [0.0]  # what was sent, once
     assert [(b.steps, b.batch_size, b.lr, b.seed, b.position) for b in learner.budgets] == [
@@ -133,8 +133,19 @@ def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: fl
     assert isinstance(made, Local)
     assert value(made.slots) == (2.0 if sync else 52.0)  # relative to the reference, which the model is after a sync
     assert made.weight == seen
-    assert made.memory == {"seen": seen, "position": 8.0, "batches": 8.0, "loss": 2.0}
+    longest = 30.0 if sync else 0.0
+    assert made.memory == {"seen": seen, "longest": longest, "position": 8.0, "batches": 8.0, "loss": 2.0}
     assert learner.budgets[0].position == 6
+
+
+def test_whoever_has_trained_enough_weighs_what_it_weighed_at_most() -> None:
+    """Its last span was short; the mean of all must not be that of those who train on."""
+    memory: Slots = {"seen": 10.0, "longest": 300.0, "position": 8.0, "batches": 8.0, "loss": 1.0}
+    made = work(Walker(), memory, DynamicAveraging(steps=2, batch_size=5, checks=4)).piece(order(sync=1.0))
+    assert isinstance(made, Local)
+    assert (value(made.slots), made.weight, made.metrics[FINISHED]) == (0.0, 300.0, 1.0)
+    assert made.memory is not None
+    assert (made.memory["seen"], made.memory["longest"]) == (10.0, 300.0)
 
 
 def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
@@ -148,7 +159,7 @@ def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
     again = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9))
     assert isinstance(again, Local)
     assert (value(again.slots), again.metrics[FINISHED], len(learner.budgets)) == (9.0, 1.0, 2)
-    assert made.weight == again.weight == 20.0  # after a synchronisation too: it weighs what it weighed last
+    assert made.weight == again.weight == 20.0  # after a synchronisation too: it weighs what it weighed at most
     synced = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9, sync=1.0))
     assert isinstance(synced, Local)
     assert (value(synced.slots), synced.weight) == (0.0, 20.0)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,11 @@ def simulated(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[
 class Joined(threading.Thread):
     """A real edge client in a thread of its own."""
 
-    def __init__(self, url: str, token: str, name: str, learner: Any, folder: Path) -> None:
+    def __init__(
+        self, url: str, token: str, name: str, learner: Any, folder: Path, jobs: Sequence[str] = ("digits",)
+    ) -> None:
         super().__init__(daemon=True)
-        given = {"url": url, "token": token, "name": name, "jobs": ["digits"], "wait_s": 2.0}
+        given = {"url": url, "token": token, "name": name, "jobs": list(jobs), "wait_s": 2.0}
         settings = EdgeSettings.model_validate({**given, "state": folder / name, "backoff_s": 0.1})
         self.agent = Agent(settings, learner, at=self._at)
         self.outcome: bool | BaseException | None = None
@@ -101,7 +103,7 @@ class Joined(threading.Thread):
         """Called with the order that is about to be answered; the node does nothing else meanwhile."""
 
     def _at(self, point: str) -> None:
-        if point == "report.sending":
+        if point == "report.sending" and "digits" in self.agent.jobs:
             order = self.agent.jobs["digits"].pump.worker.order
             if order is not None:  # else it has been withdrawn meanwhile
                 self.before_report(order)

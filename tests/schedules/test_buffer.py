@@ -50,17 +50,32 @@ def test_only_so_many_train_at_once() -> None:
 def test_so_many_reports_make_a_version_and_the_others_train_on() -> None:
     busy = working("c", "d")
     assert Buffer(size=2).decide(view(busy=busy, reports=("b", "a"), opened=99.0)) == [Close("2 reports", keep=True)]
-    (wait,) = Buffer(size=3).decide(view(busy=busy, reports=("b", "a"), asked=frozenset("ab"), opened=99.0))
+    given = {"asked": frozenset("ab"), "failed": frozenset("ab"), "opened": 99.0}
+    (wait,) = Buffer(size=3).decide(view(busy=busy, reports=("b", "a"), **given))
     assert wait == Wait("2 of 3 reports", 699.0)
 
 
-def test_who_has_reported_waits_for_the_version_that_it_makes() -> None:
-    (wait,) = Buffer(size=2).decide(view(busy=working("a", "b", "c"), reports=("d",), opened=99.0))
-    assert isinstance(wait, Wait)
+def test_who_has_reported_begins_again_at_once() -> None:
+    """From a version that it has not seen, or, with nothing newer, from the same."""
+    given = {"busy": working("a", "b"), "reports": ("d", "c"), "opened": 99.0}
+    assert Buffer(size=3).decide(view(**given)) == [Ask(("c", "d"), "train", "2 begin from version 3")]
+    (ask,) = Buffer(size=3).decide(view(**given, asked=frozenset("abd")))
+    assert ask == Ask(("c",), "train", "1 begin from version 3")
+    (ask,) = Buffer(size=3).decide(view(**given, asked=frozenset(NODES)))
+    assert ask == Ask(("c", "d"), "train", "2 begin again from version 3")
+
+
+def test_whoever_was_not_asked_yet_comes_first() -> None:
+    given = {"reports": ("a",), "asked": frozenset("ab"), "opened": 99.0, "busy": working("b")}
+    (ask,) = Buffer(size=3, concurrency=2).decide(view(**given))
+    assert isinstance(ask, Ask)
+    assert set(ask.nodes) < {"c", "d"}
+    (wait,) = Buffer(size=3, concurrency=1).decide(view(**given))
+    assert isinstance(wait, Wait), "there is no room"
 
 
 def test_fewer_make_a_version_when_nobody_is_left_or_the_deadline_is_over() -> None:
-    given = {"reports": ("a",), "asked": frozenset(NODES), "opened": 99.0}
+    given = {"reports": ("a",), "asked": frozenset(NODES), "failed": frozenset("a"), "opened": 99.0}
     (close,) = Buffer(size=3).decide(view(**given))
     assert close == Close("1 of 3 reports: nobody is left to wait for", keep=True)
     late = {**given, "busy": working("b"), "now": 800.0}
@@ -73,6 +88,21 @@ def test_who_failed_is_asked_again_when_nobody_else_works() -> None:
     assert Buffer(size=2).decide(view(**given)) == [Ask(("b",), "train", "1 are asked again")]
     (wait,) = Buffer(size=2).decide(view(**given, busy=working("a")))
     assert isinstance(wait, Wait)
+
+
+def test_those_who_hang_do_not_keep_the_others_out() -> None:
+    """One deadline without a report: as many more; twice that long: again as many."""
+    given = {"busy": working("a"), "asked": frozenset("a"), "opened": 99.0}
+    schedule = Buffer(size=2, concurrency=1, deadline_s=60.0)
+    assert schedule.decide(view(**given)) == [Wait("no report of 2 yet", 159.0)]
+    (ask,) = schedule.decide(view(**given, now=159.0))
+    assert isinstance(ask, Ask)
+    assert len(ask.nodes) == 1
+    more = {"busy": working("a", "b"), "asked": frozenset("ab"), "opened": 99.0}
+    assert schedule.decide(view(**more, now=159.0)) == [Wait("no report of 2 yet", 219.0)]
+    (ask,) = schedule.decide(view(**more, now=219.0))
+    assert isinstance(ask, Ask)
+    assert len(ask.nodes) == 1
 
 
 def test_ages_are_bounded() -> None:
@@ -90,7 +120,6 @@ def test_it_waits_for_the_first_nodes() -> None:
         {"size": 0},
         {"concurrency": -1},
         {"staleness_max": -1},
-        {"size": 3, "concurrency": 2},
         {"deadline_s": 0.0},
         {"min_nodes": 0},
     ],

@@ -31,6 +31,7 @@ def test_the_runs_are_varied() -> None:
         [bool(one.nodes) for one in chosen],
         [bool(one.hours) for one in chosen],
         [setup.plan.shards > 1 for setup in setups],
+        [setup.schedule.name == "buffer" and setup.plan.selection.chooses for setup in setups],
         [any(about.hours for about in setup.about.values()) for setup in setups],
     ):
         assert sum(share) > SEEDS / 30

@@ -1,0 +1,95 @@
+"""Every registered method over HTTP: a real coordinator, real edge clients, and the models of the simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import shoal
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import InvalidJob
+from shoal.core.tree import digest
+from shoal.plugins import algorithms
+from shoal.spec import parse_job
+from shoal.wire import open_payload
+from tests.algorithms.softmax import Softmax
+from tests.algorithms.softmax import digits as softmax_digits
+from tests.coordinator.server import Inside, inside
+from tests.edge_client.drifting import Joined
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+NODES = ("n0", "n1")
+SCHEDULES: tuple[dict[str, Any], ...] = (
+    {"name": "rounds", "cohort": 2, "quorum": 2},
+    {"name": "drift", "in_step": True, "delta": 0.01},
+    {"name": "variance", "in_step": True, "theta": 0.01},
+    {"name": "periodic"},
+)
+"""Of these each method takes the first that goes with it."""
+
+BUFFERED = ("asgd", "downpour", "fedasync", "fedbuff")
+
+
+def job(name: str) -> dict[str, Any]:
+    """One of the method; what comes of it must not hang on who is first."""
+    given: dict[str, Any] = {"name": name, "seed": 5, "rounds": 3, "sums": "fixed", "algorithm": {"name": name}}
+    for schedule in SCHEDULES:
+        tried = {**given, "schedule": {**schedule, "min_nodes": 2}}
+        try:
+            parse_job(tried)
+        except InvalidJob:
+            continue
+        return tried
+    raise AssertionError(f"{name} goes with none of these schedules")
+
+
+def buffered(name: str) -> dict[str, Any]:
+    schedule = {"name": "buffer", "size": 1, "min_nodes": 2}
+    return {**job(name), "name": f"{name}-buffered", "rounds": 8, "schedule": schedule}
+
+
+def learners() -> dict[str, Softmax]:
+    x, y = softmax_digits()
+    parts = {"n0": slice(0, 100), "n1": slice(100, 250)}
+    return {name: Softmax(x[part], y[part], (x[1500:], y[1500:])) for name, part in parts.items()}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """A coordinator on which all have ended."""
+    folder = tmp_path_factory.mktemp("every")
+    jobs = [*map(job, algorithms()), *map(buffered, BUFFERED)]
+    with ExitStack() as stack:
+        running = stack.enter_context(inside(folder / "data"))
+        for spec in jobs:
+            running.post("/jobs", {"spec": spec})
+        names = [spec["name"] for spec in jobs]
+        nodes = [Joined(running.url, running.token(), n, one, folder, names) for n, one in learners().items()]
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.finish()
+        yield running
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_it_comes_to_the_model_of_the_simulation(name: str, done: Inside) -> None:
+    foreseen = shoal.simulate(parse_job(job(name)), learners())
+    found = done.job(name)
+    assert (found["state"], found["version"]) == ("done", foreseen.versions[-1].number)
+    body = done.request("GET", f"/api/v1/jobs/{name}/models/{found['version']}").content
+    assert digest(tree_slot(open_payload(body), "model")) == digest(foreseen.model)
+
+
+@pytest.mark.parametrize("name", BUFFERED)
+def test_without_rounds_each_report_makes_a_version_and_tells_its_age(name: str, done: Inside) -> None:
+    found = done.job(f"{name}-buffered")
+    assert (found["state"], found["version"]) == ("done", 8)
+    reports = done.get(f"/jobs/{name}-buffered/reports")["reports"]
+    trained = [one for one in reports if one["kind"] == "train"]
+    assert sorted(one["round"] for one in trained) == list(range(1, 9))
+    assert all(one["staleness"] == one["round"] - 1 - one["version"] for one in trained)
