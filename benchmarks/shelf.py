@@ -53,6 +53,7 @@ def buffered(size: int) -> dict[str, Any]:
 ROUNDS = [
     Row("fedsgd", 100, {"lr": 0.5}),
     Row("fedavg", 30, FIVE),
+    Row("fedavg", 8, FIVE, label="fedavg, 8 rounds"),
     Row("fedprox", 30, {**FIVE, "mu": 0.1}),
     Row("fedprox", 30, {**FIVE, "mu": 0.1, "partial": 0.9}, label="fedprox, 90 % in part"),
     Row("fedavgm", 30, {**FIVE, "server_lr": 0.5, "beta": 0.7}),
@@ -72,10 +73,15 @@ BUFFERED = [
     Row("fedasync", 300, FIVE, buffered(1)),
     Row("fedbuff", 60, FIVE, buffered(5)),
 ]
+LONG: dict[str, Any] = {"lr": 0.1, "checks": 225}
+"""As many mini-batches as 30 rounds of five epochs."""
+
 DRIFTING = [
     Row("dynamic", 0, {"lr": 0.1, "checks": 60}, {"name": "drift", "min_nodes": NODES}),
     Row("periodic", 0, {"lr": 0.1, "checks": 60}, {"name": "periodic", "min_nodes": NODES}),
     Row("fda", 0, {"lr": 0.1, "checks": 60}, {"name": "variance", "min_nodes": NODES}),
+    Row("dynamic", 0, LONG, {"name": "drift", "min_nodes": NODES}, label="dynamic, 225 checks"),
+    Row("fda", 0, LONG, {"name": "variance", "min_nodes": NODES}, label="fda, 225 checks"),
 ]
 FILTERED = [
     Row("fedavg", 30, FIVE, filters=({"name": "half"},), label="fedavg, bf16"),

@@ -419,6 +419,11 @@ def _misfits_of_selection(schedule: Schedule, selection: Selection) -> Iterator[
     if selection.chooses and not schedule.renews:
         text = f"selection {selection.name} chooses anew for each version; schedule {schedule.name} keeps its nodes"
         yield _misfit("selection", text, f"choose selection uniform, or schedule {' or '.join(able)}")
+    elif selection.measures and not schedule.measures:
+        text = (
+            f"with measure its candidates measure each version first, which schedule {schedule.name} does not let them"
+        )
+        yield Mistake(("selection", "measure"), text, "leave measure out, or choose schedule rounds", "job.fit")
     if selection.hours and not schedule.renews:
         text = f"schedule {schedule.name} has its nodes work for many versions at a stretch, so they can keep no hours"
         yield Mistake(

@@ -19,7 +19,7 @@ from typing import ClassVar
 from shoal.core.errors import InvalidPayload
 from shoal.core.learner import Budget, Learner, Tick, no_tick
 from shoal.core.message import Kind, Metrics, OrderId, Status
-from shoal.core.metric import EVAL_WEIGHT
+from shoal.core.metric import EVAL_WEIGHT, PROBE
 from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots, Tree, sub
 
@@ -163,6 +163,10 @@ def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -
         return Local(0.0, {"model": learner.init(task.seed)})
     if task.kind == "evaluate":
         learner.load(tree_slot(task.slots, "model"))
+        if task.numbers.get(PROBE):
+            budget = Budget(batch_size=algorithm.batch_size, seed=task.seed)
+            trained, _ = learner.gradient(budget, tick=task.tick)
+            return Local(trained.weight, {}, trained.metrics)
         metrics = learner.evaluate()
         return Local(max(0.0, metrics.get(EVAL_WEIGHT, 0.0)), {}, metrics)
     return algorithm.local(learner, task, memory)

@@ -23,6 +23,7 @@ class Gathered:
         self.population = 0
         self.asked: set[str] = set()
         self.failed: set[str] = set()
+        self.measured: set[str] = set()
         self.recalled: set[str] = set()
         self.late: set[str] = set()
         self.reports: list[Report] = []

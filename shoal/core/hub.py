@@ -249,6 +249,10 @@ class Hub(HubActs):
         if self.gathered.trial is not None:
             self.gathered.trial.take(report)
             return []
+        if self.is_probe("evaluate"):
+            self.gathered.measured.add(report.node)
+            self.roster[report.node].trained(report)
+            return []
         self.gathered.take(report, order)
         return self._measure(report, order.version)
 

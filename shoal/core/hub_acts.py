@@ -121,6 +121,7 @@ class HubActs(HubState):
         trial = self.gathered.trial
         shown = trial.shown(node, self.slots) if trial is not None else self.slots
         slots = self.algorithm.order(shown, node, kind) if shown else {}
+        probe = self.is_probe(kind)
         plain = kind == "gossip" or trial is not None  # who carries on, or comes back, may hold no base
         other = slots.get("model") is not self.slots.get("model")  # this node is sent one of its own
         whole = plain or other or (self.plan.differs and self.roster[node].holds != self.version - 1)
@@ -132,11 +133,12 @@ class HubActs(HubState):
             seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node, again),
             body=self.body(slots if whole else self.anchor.sent(slots)) if slots else None,
             base=self.anchor.base if slots and not whole else None,
-            numbers=self._told() if kind == "train" else {} if plain else self.anchor.numbers,
+            numbers=self._told() if kind == "train" else {} if plain else self.anchor.numbers | probe,
             until=self.schedule.ahead if kind == "train" else 0,
         )
         self.roster[node].give(order)
-        self.gathered.asked.add(node)
+        if not probe:
+            self.gathered.asked.add(node)
         self.gathered.failed.discard(node)
         self.gathered.recalled.discard(node)  # of the order that it had before
         return order

@@ -10,7 +10,8 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.anchor import Anchor, anchor_refs
 from shoal.core.away import Mode
 from shoal.core.gathered import Gathered
-from shoal.core.message import Bodies, Metrics, Ref
+from shoal.core.message import Bodies, Kind, Metrics, Ref
+from shoal.core.metric import PROBE
 from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster, order_refs
 from shoal.core.schedule import Schedule, View
@@ -84,6 +85,11 @@ class HubState:
             self.gathered.opened, self.gathered.population = now, len(self.allowed(now))
 
     # Who may be asked
+
+    def is_probe(self, kind: Kind) -> Metrics:
+        """What is said in an order to measure the model for a choice among nodes; nothing in any other."""
+        choosing = kind == "evaluate" and self.phase == "running" and self.gathered.trial is None
+        return {PROBE: 1.0} if choosing else {}
 
     def barred(self, now: float) -> dict[str, str]:
         """Members that are not to be asked at this moment, and why not: by whom the job wants, and by the hours.
@@ -185,6 +191,7 @@ class HubState:
             asked=frozenset(gathered.asked),
             reports=tuple(report.node for report in gathered.reports),
             failed=frozenset(gathered.failed),
+            measured=frozenset(gathered.measured),
             seconds=self.seconds,
             seed=self.plan.seed,
             recalled=frozenset(gathered.recalled),

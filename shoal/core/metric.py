@@ -12,6 +12,9 @@ ACCURACY, LOSS = "eval/accuracy", "eval/loss"
 TRAIN_LOSS = "train/loss"
 """The mean over the steps of the training."""
 
+PROBE = "probe"
+"""Among an order's numbers: a node that measures is to tell the loss of its training data, for a choice among nodes."""
+
 PIECES = "train/pieces"
 """How many checks a node has made since its order came."""
 

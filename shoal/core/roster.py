@@ -48,8 +48,9 @@ class Member:
         return Candidate(self.node, self.about.tags, self.about.hours, self.examples, self.loss)
 
     def trained(self, report: Report) -> None:
-        """Remember what an update that counts says of the node's data. A loss that is no number says nothing."""
-        self.examples = report.weight
+        """Remember what an update says of the node's data, or a measurement for a choice. A loss that is no number is
+        none."""
+        self.examples = report.weight or self.examples
         loss = report.metrics.get(TRAIN_LOSS, report.metrics.get(LOSS))
         if loss is not None and isfinite(loss):
             self.loss = loss

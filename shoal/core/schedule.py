@@ -97,6 +97,8 @@ class View:
     seconds: tuple[float, ...]
     """How long the last versions took, oldest first."""
     seed: int
+    measured: frozenset[str] = frozenset()
+    """Nodes that have told their loss on this version, so that it can be chosen among them."""
     recalled: frozenset[str] = frozenset()
     """Nodes that were asked to report what they have, in this version."""
     recalled_at: float | None = None
@@ -135,8 +137,16 @@ class View:
 
     def pick(self, nodes: Sequence[str], count: int) -> Picked:
         """So many of these, without replacement; the same for the same job seed, version and history."""
-        rng = Random(f"{self.seed}/{self.version}/{len(self.asked)}")  # reproducible, not secret
-        return self.selection.pick([self.candidate(node) for node in sorted(nodes)], count, rng)
+        return self.selection.pick([self.candidate(node) for node in sorted(nodes)], count, self._rng)
+
+    def candidates(self, nodes: Sequence[str], count: int) -> tuple[str, ...]:
+        """Those of them that are to measure the model before so many are picked; none, if none need to."""
+        known = [self.candidate(node) for node in sorted(nodes)]
+        return self.selection.candidates_of(known, count, self._rng) if count < len(known) else ()
+
+    @property
+    def _rng(self) -> Random:
+        return Random(f"{self.seed}/{self.version}/{len(self.asked)}")  # reproducible, not secret
 
 
 @dataclass(frozen=True)
@@ -154,6 +164,8 @@ class Schedule:
     renews: ClassVar[bool] = False
     """Whether it asks anew for every version, so that who takes part can change from one to the next."""
 
+    measures: ClassVar[bool] = False
+    """Whether it lets candidates measure the model, where the selection wants that, before it picks some of them."""
     again: ClassVar[bool] = False
     """Whether it asks nodes anew that have reported for a version already."""
 

@@ -123,6 +123,15 @@ class Selection:
                 told.setdefault(tag, []).append(hours)
         return [tuple(spans) for spans in (one.hours, *told.values()) if spans]
 
+    @property
+    def measures(self) -> bool:
+        """Whether its candidates are to measure the newest model before it picks; the schedule must know how."""
+        return False
+
+    def candidates_of(self, candidates: Sequence[Candidate], count: int, rng: Random) -> tuple[str, ...]:
+        """If it measures: which of these are to, before so many of them are picked."""
+        return ()
+
     def pick(self, candidates: Sequence[Candidate], count: int, rng: Random) -> Picked:
         """So many of them; all if there are no more. `candidates` are sorted by name."""
         if count >= len(candidates):

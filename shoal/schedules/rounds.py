@@ -35,6 +35,7 @@ class Rounds(Schedule):
     name: ClassVar[str] = "rounds"
     title: ClassVar[str] = "Synchronous rounds"
     renews: ClassVar[bool] = True
+    measures: ClassVar[bool] = True
 
     cohort: int = 0
     """Reports that a round wants; 0: take `fraction` of the members."""
@@ -102,14 +103,23 @@ class Rounds(Schedule):
         if len(view.members) < self.least:
             return [Wait(f"{len(view.members)} of {self.least} nodes have joined")]
         wanted = self.wants(len(view.members))
-        picked = view.pick(view.members, wanted + self.over)
+        if candidates := view.candidates(view.members, wanted + self.over):
+            opens = f"round {view.version + 1} opens: {len(candidates)} candidates measure version {view.version}"
+            return [Ask(candidates, "evaluate", opens)]
+        return self._begin(view, view.members, wanted)
+
+    def _begin(self, view: View, nodes: Sequence[str], wanted: int) -> list[Decision]:
+        picked = view.pick(nodes, wanted + self.over)
         extra = f" + {len(picked.nodes) - wanted} over" if len(picked.nodes) > wanted else ""
         opens = f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes"
         return [Ask(picked.nodes, "train", opens + picked.because)]
 
     def _go_on(self, view: View) -> list[Decision]:
         assert view.opened is not None
-        wanted, got, pending = self.wants(view.population), len(view.reports), len(view.busy)
+        wanted, got = self.wants(view.population), len(view.reports)
+        if view.selection.measures and not view.asked:
+            return self._choose(view, wanted)
+        pending = sum(kind == "train" for kind in view.busy.values())
         enough = got >= min(self.quorum, wanted)
         if got >= wanted:
             learned = bool(view.members) and set(view.members) <= view.finished  # where nobody is there, nobody has
@@ -132,6 +142,17 @@ class Rounds(Schedule):
         if until <= view.now:  # a rounding error must not become a busy loop
             until = view.opened + 2 ** (passed + 1) * deadline
         return self._extend(view, until, wanted, late)
+
+    def _choose(self, view: View, wanted: int) -> list[Decision]:
+        """Nobody trains yet: pick among those who have measured, as soon as all have, or the deadline has passed."""
+        assert view.opened is not None
+        until = view.opened + self.deadline(view)
+        if view.busy and view.now < until:
+            return [Wait(f"{len(view.busy)} candidates have not measured yet", until)]
+        known = [node for node in view.idle if node in view.measured] or list(view.idle)
+        if not known:
+            return [Wait("nobody can be asked")]
+        return self._begin(view, known, wanted)
 
     def _extend(self, view: View, until: float, wanted: int, late: bool) -> list[Decision]:
         """Below the quorum, or before the deadline: wait for the next one, and let those that failed try once more."""

@@ -2,7 +2,8 @@
 
 Cho, Wang, Joshi: "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies", 2020, section 4. The hub draws d candidates in proportion to their examples, and of these the m with the
-highest loss train. This is its cheap variant (rpow-d): a candidate's loss is the mean over the local steps when it
+highest loss train. With `measure` candidates are first sent the newest model, and tell its loss on all their training
+data (pow-d). Without it is the cheap variant (rpow-d): a candidate's loss is the mean over the local steps when it
 trained last, so that nothing is sent to find it out; who has told none yet comes first. d = m is a draw by examples.
 """
 
@@ -20,7 +21,7 @@ from shoal.core.selection import Candidate, Picked, Selection, draw, listed
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selection):
-    """Of the candidates drawn by examples, ask those whose loss was highest when they trained last."""
+    """Of candidates drawn by examples, ask those with the highest loss: as measured now, or when they trained last."""
 
     name: ClassVar[str] = "power_of_choice"
     title: ClassVar[str] = "Power-of-choice (Cho et al. 2020)"
@@ -28,6 +29,9 @@ class PowerOfChoice(Selection):
 
     candidates: int = 0
     """d: nodes of which the ones with the highest loss are asked; 0: twice as many as are asked."""
+
+    measure: bool = False
+    """Let candidates measure the newest model first, which is sent to all of them; else go by the last known losses."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,11 +46,24 @@ class PowerOfChoice(Selection):
         """d."""
         return self.candidates
 
+    @property
+    def measures(self) -> bool:
+        """pow-d."""
+        return self.measure
+
+    def candidates_of(self, candidates: Sequence[Candidate], count: int, rng: Random) -> tuple[str, ...]:
+        """d of them, drawn by examples."""
+        drawn = draw(candidates, self._d(count), rng) if self.measure else []
+        return tuple(sorted(one.node for one in drawn))
+
+    def _d(self, count: int) -> int:
+        return max(count, self.candidates or 2 * count)
+
     def pick(self, candidates: Sequence[Candidate], count: int, rng: Random) -> Picked:
         """The draw, then the highest losses; equal ones in the order of the draw, which is random."""
         if count >= len(candidates):
             return super().pick(candidates, count, rng)
-        drawn = draw(candidates, max(count, self.candidates or 2 * count), rng)
+        drawn = draw(candidates, self._d(count), rng)
         chosen = sorted(drawn, key=lambda one: -(inf if one.loss is None else one.loss))[:count]
         told = [f"{one.node} {one.loss:.4g}" if one.loss is not None else f"{one.node} none yet" for one in chosen]
         why = f"highest loss of {len(drawn)} candidates ({listed(told)})"

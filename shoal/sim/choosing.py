@@ -51,8 +51,8 @@ def draw(seed: int) -> Scenario:
         "hours": rng.choice(((), ("phone 00:00-00:02", "phone 00:04-24:00"), ("00:01-24:00",))),
     }
     shards = rng.choice((1, 1, 2, 3)) if setup.algorithm == Algorithm() else 1
-    plan = replace(setup.plan, selection=draw_selection(rng, fields), shards=shards)
     schedule = draw_schedule(Random(f"schedule of {seed}"), setup)
+    plan = replace(setup.plan, selection=draw_selection(rng, fields, schedule.measures), shards=shards)
     return replace(scenario, setup=replace(setup, plan=plan, about=about, schedule=schedule))
 
 
@@ -71,10 +71,10 @@ def draw_schedule(rng: Random, setup: Setup) -> Schedule:
     )
 
 
-def draw_selection(rng: Random, fields: dict[str, tuple[str, ...]]) -> Selection:
+def draw_selection(rng: Random, fields: dict[str, tuple[str, ...]], measures: bool) -> Selection:
     """One of all ways of choosing."""
     if rng.random() < 0.4:
-        return PowerOfChoice(**fields, candidates=rng.choice((0, 0, 2, 4)))
+        return PowerOfChoice(**fields, candidates=rng.choice((0, 0, 2, 4)), measure=measures and rng.random() < 0.5)
     return rng.choice((Uniform, ByExamples))(**fields)
 
 

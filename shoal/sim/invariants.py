@@ -297,7 +297,7 @@ def everything(hub: Hub) -> list[Any]:
     """All that a hub knows, to the last bit, in a form that can be compared."""
     totals = deepcopy(hub.gathered.totals)
     gathered = {name: digest(totals.mean(name)) for name in sorted(totals.trees)} if totals.weight else {}
-    plain = ("opened", "population", "asked", "failed", "recalled", "recalled_at", "nbytes", "reports")
+    plain = ("opened", "population", "asked", "failed", "measured", "recalled", "recalled_at", "nbytes", "reports")
     sent = hub.anchor.sent(hub.slots)
     return [
         json.dumps(hub.state(), sort_keys=True),

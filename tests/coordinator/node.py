@@ -222,7 +222,7 @@ class Node(threading.Thread):
             return body(initial(size)), 1.0, {}
         score = {"eval/accuracy": order.version / 1024, "eval/examples": 8.0}
         if order.kind == "evaluate":
-            return b"", 0.0, score
+            return b"", 0.0, {"train/loss": 0.25} if order.numbers.get("probe") else score
         return body(displacement(self.node, order.version, size)), weight(self.node), {**score, "train/loss": 0.5}
 
     def report(self, job: str, order: Order) -> Ack:

@@ -40,6 +40,20 @@ def test_power_of_choice(server: Callable[..., Server], swarm: Callable[..., lis
     assert all("opens with 2 of 4 nodes, highest loss of 4 candidates (" in text for text in opened)
 
 
+def test_power_of_choice_with_measurements(coordinator: Inside, swarm: Callable[..., list[Node]]) -> None:
+    """All four candidates of each round tell a loss; reports that only measure make no part of a version."""
+    choose = {"name": "power_of_choice", "candidates": 4, "measure": True}
+    coordinator.begin("measured", nodes=4, rounds=3, schedule={"cohort": 2}, selection=choose)
+    for node in swarm(coordinator, 4, {"measured": SIZE}):
+        node.finish()
+    said = [note["text"] for note in coordinator.notes("measured", "decision")]
+    assert sum("4 candidates measure version" in text for text in said) == 3
+    assert sum("highest loss of 4 candidates (" in text and "0.25" in text for text in said) == 3
+    found = coordinator.get("/jobs/measured/reports", limit=200)["reports"]
+    kinds = [one["kind"] for one in found if one["version"] < 3]  # the final model is measured by all, once more
+    assert (kinds.count("train"), kinds.count("evaluate")) == (6, 12)
+
+
 def test_tags_that_are_none_are_refused(coordinator: Inside) -> None:
     node = by_hand(coordinator, "n0")
     refused = node.ask("POST", "/hello", json={"info": {"tags": ["No Tag"]}})

@@ -1,12 +1,15 @@
 """What the schedule decides, and every reason that it gives."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from shoal.core.errors import InvalidJob
 from shoal.core.schedule import Ask, Close, Schedule, View, Wait
+from shoal.core.selection import Candidate
 from shoal.schedules.rounds import Rounds
+from shoal.selection.power_of_choice import PowerOfChoice
 
 FOUR = ("a", "b", "c", "d")
 NONE = frozenset[str]()
@@ -219,3 +222,45 @@ def test_a_schedule_must_decide() -> None:
         Schedule().decide(view())
     assert Schedule().admits(0)
     assert not Schedule().admits(1)
+
+
+# pow-d: candidates measure the newest model before some of them are asked
+class Chosen:
+    """Six nodes with losses, a selection whose candidates measure, and a round that wants two."""
+
+    losses: ClassVar[dict[str, float]] = dict(zip("abcdef", (0.1, 0.9, 0.5, 0.7, 0.3, 0.2), strict=True))
+
+    def view(self, **what) -> View:
+        known = {"members": tuple(self.losses), "population": 6, "selection": PowerOfChoice(candidates=4, measure=True)}
+        return view(candidate=lambda node: Candidate(node, loss=self.losses[node]), **known | what)
+
+    def decide(self, **what) -> list:
+        return Rounds(cohort=2, deadline_s=10.0).decide(self.view(**what))
+
+
+def test_candidates_measure_first() -> None:
+    (ask,) = Chosen().decide()
+    assert (len(ask.nodes), ask.kind, ask.why) == (4, "evaluate", "round 3 opens: 4 candidates measure version 2")
+    busy = {"busy": (), "opened": 99.0}
+    (wait,) = Rounds(cohort=2, deadline_s=10.0).decide(replace(Chosen().view(**busy), busy={"a": "evaluate"}))
+    assert wait == Wait("1 candidates have not measured yet", 109.0)
+
+
+def test_the_highest_of_those_who_have_measured_are_asked() -> None:
+    (ask,) = Chosen().decide(opened=99.0, measured=frozenset("acef"))
+    assert (ask.nodes, ask.kind) == (("c", "e"), "train")
+    assert ask.why == "round 3 opens with 2 of 6 nodes, highest loss of 4 candidates (c 0.5, e 0.3)"
+
+
+def test_who_has_not_measured_by_the_deadline_is_not_waited_for() -> None:
+    late = replace(Chosen().view(opened=90.0, measured=frozenset("aef")), busy={"c": "evaluate"})
+    (ask,) = Rounds(cohort=2, deadline_s=10.0).decide(late)
+    assert ask.nodes == ("e", "f")
+    (none,) = Chosen().decide(opened=90.0)
+    assert len(none.nodes) == 2, "nobody has: by what was known before"
+
+
+def test_where_there_is_no_choice_nobody_measures() -> None:
+    seen = Chosen().view(members=("a", "b"), population=2)
+    (ask,) = Rounds(cohort=2, deadline_s=10.0).decide(seen)
+    assert (ask.nodes, ask.kind) == (("a", "b"), "train")

@@ -317,6 +317,16 @@ def test_an_order_that_was_given_in_time_still_counts() -> None:
         ),
         (
             {
+                "selection": {"name": "power_of_choice", "measure": True},
+                "schedule": {"name": "buffer"},
+                "algorithm": {"name": "fedbuff"},
+            },
+            ["selection", "measure"],
+            "which schedule buffer does not let them",
+            "choose schedule rounds",
+        ),
+        (
+            {
                 "selection": {"name": "uniform", "hours": ["22:00-06:00"]},
                 "schedule": {"name": "drift"},
                 "algorithm": {"name": "dynamic"},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any, ClassVar
 
 import pytest
 
 import shoal
 from shoal.core.errors import InvalidJob, Refused
+from shoal.core.learner import Budget, Trained
 from shoal.core.message import About
+from shoal.core.tree import Tree
 from shoal.plugins import selections
 from shoal.sim.choosing import draw, run_seed
 from shoal.sim.faults import Faults
@@ -31,6 +34,7 @@ def test_the_runs_are_varied() -> None:
         [bool(one.nodes) for one in chosen],
         [bool(one.hours) for one in chosen],
         [setup.plan.shards > 1 for setup in setups],
+        [setup.plan.selection.measures for setup in setups],
         [setup.schedule.name == "buffer" and setup.plan.selection.chooses for setup in setups],
         [any(about.hours for about in setup.about.values()) for setup in setups],
     ):
@@ -103,6 +107,58 @@ def test_power_of_choice_asks_every_node_before_it_asks_one_again() -> None:
     trained = [{node for node, count in told.items() if count > 2000} for told in bytes_up]
     assert sum(map(len, trained)) == 6
     assert set.union(*trained) == {f"n{number}" for number in range(6)}
+
+
+MEASURED = re.compile(r"(n\d) (\d\.?\d*)")
+
+
+@pytest.mark.parametrize("faults", [None, Faults(until_s=20.0, loss=0.2, duplicate=0.2, hub_crashes=4, node_crashes=2)])
+def test_candidates_measure_the_newest_model_and_the_worst_served_train(faults: Faults | None) -> None:
+    """pow-d: four of six are sent the model, and tell its loss on what they train on; the two highest are asked."""
+    spec = shoal.JobSpec(
+        name="measured",
+        rounds=4,
+        schedule={"name": "rounds", "cohort": 2, "quorum": 2, "min_nodes": 6},
+        selection={"name": "power_of_choice", "candidates": 4, "measure": True},
+        algorithm={"name": "fedavg", "lr": 0.5},
+        sums="fixed",
+    )
+    result = shoal.simulate(spec, Remembering.all(), faults=faults)
+    told = [note.text for note in result.notes if note.kind == "decision"]
+    assert [text for text in told if "opens:" in text] == [
+        f"round {number + 1} opens: 4 candidates measure version {number}" for number in range(4)
+    ]
+    opened = [text for text in told if "highest loss of 4 candidates (" in text]
+    assert len(opened) == 4
+    if faults is not None:
+        return
+    for number, text in enumerate(opened):
+        losses = dict(Remembering.measured[number * 4 : number * 4 + 4])
+        worst = sorted(losses, key=lambda node: -losses[node])[:2]
+        assert MEASURED.findall(text) == [(node, f"{losses[node]:.4g}") for node in worst]
+    sent = [sum(traffic.down > 2000 for traffic in one.nodes.values()) for one in result.versions[1:]]
+    assert all(count == 4 for count in sent), "of four that measure two are sent the model once more"
+
+
+class Remembering(Softmax):
+    """Keeps the loss of each measurement."""
+
+    measured: ClassVar[list[tuple[str, float]]] = []
+    name = ""
+
+    @classmethod
+    def all(cls) -> dict[str, Remembering]:
+        cls.measured.clear()
+        found = {}
+        for name, one in learners(6).items():
+            found[name] = cls(one.x, one.y, one.test)
+            found[name].name = name
+        return found
+
+    def gradient(self, budget: Budget, **more: Any) -> tuple[Trained, Tree]:
+        trained, gradient = super().gradient(budget, **more)
+        self.measured.append((self.name, trained.metrics["train/loss"]))
+        return trained, gradient
 
 
 def test_what_is_said_of_nodes_is_checked() -> None:
