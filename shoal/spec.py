@@ -420,22 +420,18 @@ def _misfits_of_selection(schedule: Schedule, selection: Selection) -> Iterator[
         text = f"selection {selection.name} chooses anew for each version; schedule {schedule.name} keeps its nodes"
         yield _misfit("selection", text, f"choose selection uniform, or schedule {' or '.join(able)}")
     elif selection.measures and not schedule.measures:
-        text = (
-            f"with measure its candidates measure each version first, which schedule {schedule.name} does not let them"
-        )
+        text = f"with measure candidates measure each version first, which schedule {schedule.name} does not let them"
         yield Mistake(("selection", "measure"), text, "leave measure out, or choose schedule rounds", "job.fit")
     if selection.hours and not schedule.renews:
         text = f"schedule {schedule.name} has its nodes work for many versions at a stretch, so they can keep no hours"
-        yield Mistake(
-            ("selection", "hours"), text, f"leave hours out, or choose schedule {' or '.join(able)}", "job.fit"
-        )
+        hint = f"leave hours out, or choose schedule {' or '.join(able)}"
+        yield Mistake(("selection", "hours"), text, hint, "job.fit")
     if 0 < len(selection.nodes) < schedule.least:
         text = f"selection names {len(selection.nodes)} nodes, but schedule {schedule.name} waits for {schedule.least}"
         yield Mistake(("selection", "nodes"), text, "name more nodes, or lower min_nodes and quorum", "job.fit")
     if 0 < selection.pool < schedule.at_once:
-        text = (
-            f"schedule {schedule.name} asks {schedule.at_once} nodes, but selection draws {selection.pool} candidates"
-        )
+        asks, draws = schedule.at_once, selection.pool
+        text = f"schedule {schedule.name} asks {asks} nodes, but selection draws {draws} candidates"
         yield Mistake(("selection", "candidates"), text, f"raise candidates above {schedule.at_once}", "job.fit")
 
 

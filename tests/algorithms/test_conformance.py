@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import shoal
 from shoal.core.errors import InvalidJob
-from shoal.core.tree import digest
+from shoal.core.learner import Budget
+from shoal.core.tree import add, digest
 from shoal.plugins import algorithms
 from shoal.spec import parse_job
 from tests.algorithms.softmax import Softmax, unbalanced
 
 ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
-LIKE_AVERAGING = {
-    "fedavg": {},
-    "fedprox": {"mu": 0.0},
-    "fedavgm": {"beta": 0.0},
-    "scaffold": {},
+ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "fedavg": ({}, "fedavg"),
+    "fedprox": ({"mu": 0.0}, "fedavg"),
+    "fedavgm": ({"beta": 0.0}, "fedavg"),
+    "scaffold": ({}, "fedavg"),
+    "fedasync": ({"alpha": 1.0}, "fedavg"),
+    "fedbuff": ({}, "fedavg"),
+    "periodic": ({"batch_size": 32}, "fedavg"),
+    "dynamic": ({"batch_size": 32}, "fedavg"),
+    "fedsgd": ({}, "fedsgd"),
+    "asgd": ({"momentum": 0.0}, "fedsgd"),
+    "largebatch": ({"beta": 0.0, "lr": 0.1}, "fedsgd"),
 }
-"""With these, one node alone does what it would do alone."""
+"""With these, one node alone does what it would do alone: train, or go down its gradient."""
+
+STEPPING = {"admm", "downpour", "fedadagrad", "fedadam", "fedyogi", "lbfgs"}
+"""The hub takes a step of its own even with one node: what holds is that two alike nodes are as one."""
+
+ELSEWHERE = {
+    "fda": "it goes with its own schedule alone: tests/algorithms/test_averaging_under_faults.py, test_fda.py",
+    "codistillation": "nothing is averaged, each node begins from a seed of its own: test_codistillation.py",
+}
 
 
 def in_rounds() -> list[str]:
@@ -39,10 +57,10 @@ def job(name: str, **fields: object) -> shoal.JobSpec:
     return parse_job({**given, **fields})
 
 
-def test_most_of_the_shelf_is_here() -> None:
-    assert {"fedavg", "fedsgd", "fedprox", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "scaffold"} <= set(
-        in_rounds()
-    )
+def test_no_method_is_left_out() -> None:
+    """One that is registered tomorrow must say here what it is with one node."""
+    assert {*ALONE, *STEPPING, *ELSEWHERE} == set(algorithms())
+    assert {*in_rounds(), "fda"} == set(algorithms())
 
 
 @pytest.mark.parametrize("name", in_rounds())
@@ -85,13 +103,42 @@ def test_a_job_that_may_go_to_its_nodes_needs_an_algorithm_that_declares_it(name
     assert caught.value.code == "job.fit"
 
 
-@pytest.mark.parametrize("name", LIKE_AVERAGING)
+@pytest.mark.parametrize("name", ALONE)
 def test_one_node_alone_trains_as_if_alone(name: str) -> None:
     def alone() -> list[Softmax]:
         return unbalanced()[:1]
 
+    fields, like = ALONE[name]
     one = {"name": "rounds"}
-    own = shoal.simulate(job(name, schedule=one, algorithm={"name": name, **LIKE_AVERAGING[name]}), alone()).model
-    averaged = shoal.simulate(job("fedavg", schedule=one), alone()).model
-    for tensor in averaged:
-        assert np.allclose(own[tensor], averaged[tensor], atol=1e-6)
+    own = shoal.simulate(job(name, schedule=one, algorithm={"name": name, **fields}), alone()).model
+    reference = unbalanced()[0]
+    reference.load(reference.init(5))
+    for version in range(4):
+        if like == "fedavg":
+            reference.train(Budget(seed=job(name).plan().seed_of(version, "node-0")))
+        else:
+            _, gradient = reference.gradient(Budget())
+            reference.load(add(reference.model(), gradient, -0.1))
+    for tensor, value in reference.model().items():
+        assert np.allclose(own[tensor], value, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted({*ALONE, *STEPPING}))
+def test_two_alike_nodes_are_as_one(name: str) -> None:
+    """Of full batches, which leave nothing to chance."""
+    fields: dict[str, Any] = {"largebatch": {"scaled": False}, "periodic": {}, "dynamic": {}}.get(
+        name, {"batch_size": 0}
+    )
+    found = []
+    for count in (1, 2):
+        schedule = {"name": "rounds", "min_nodes": count, "quorum": count}
+        algorithm = {"name": name, **({"batch_size": 100} | fields)}
+        given = job(name, rounds=2, schedule=schedule, algorithm=algorithm)
+        found.append(shoal.simulate(given, alike()[:count]).model)
+    for tensor in found[0]:
+        assert np.allclose(found[0][tensor], found[1][tensor], atol=1e-5)
+
+
+def alike() -> list[Softmax]:
+    """Two learners of the same hundred digits."""
+    return [unbalanced()[0], unbalanced()[0]]
