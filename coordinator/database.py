@@ -23,7 +23,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from coordinator.crash import crashpoint
-from coordinator.places import Fenced, place
+from coordinator.places import Fenced, Postgres, place
+from coordinator.seat import Seat
 from shoal.core.errors import StorageFailed
 
 log = structlog.get_logger()
@@ -37,17 +38,20 @@ BATCH_MAX = 512
 RECONNECT_S = 1.0
 """Pause before a server that has broken a connection is tried again."""
 
+_MIGRATING = threading.Lock()
+"""Alembic has one context for the whole process."""
+
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Database:
     """Opened with `Database(url, folder)`, which also migrates it. Raises `StorageFailed` with the remedy.
 
-    `folder`: that of the coordinator's data. SQLite needs none.
+    `folder`: that of the coordinator's data. SQLite needs none. `seat`: at a database that several coordinators share.
     """
 
-    def __init__(self, url: str, folder: Path | None = None) -> None:
-        self._place = place(url, folder)
+    def __init__(self, url: str, folder: Path | None = None, seat: Seat | None = None) -> None:
+        self._place = place(url, folder, seat)
         self.fenced = False
         """Whether another coordinator writes now, so that this one never will again."""
         self._commits = 0
@@ -78,6 +82,23 @@ class Database:
     def _seize(self) -> None:
         with self._place.engine.begin() as connection:
             self._place.seize(connection)
+        self._place.renewed()
+
+    @property
+    def owns(self) -> bool:
+        """Whether nobody else can be writing now: else nothing may be removed that another may need."""
+        return not self.fenced and self._place.owns()
+
+    @property
+    def epoch(self) -> int:
+        """How often the database has been taken by somebody, this time included; 0 where there is no counting."""
+        return self._place.epoch if isinstance(self._place, Postgres) else 0
+
+    async def announce(self, address: str) -> str:
+        """Let other coordinators pass requests on to that address; the secret with which they sign these."""
+        place = self._place
+        assert isinstance(place, Postgres)
+        return await self.write(lambda connection: place.announce(connection, address))
 
     def write(self, work: Write[T]) -> asyncio.Future[T]:
         """Run `work` in the writer's next transaction: done when that is committed, or with what `work` raised.
@@ -125,6 +146,7 @@ class Database:
                 if results or not error.connection_invalidated:
                     raise
                 self._transact(connection, batch, results)  # it broke while nobody used it: the server was restarted
+            self._place.renewed()
         except Exception as error:  # noqa: BLE001 - handed to those who wait
             failure = self._failure(connection, error, in_doubt=len(results) == len(batch))
             if failure is not None:
@@ -152,7 +174,9 @@ class Database:
                 return None
         except Fenced as fence:
             error = fence
-        self.fenced = self.fenced or isinstance(error, Fenced)
+        if isinstance(error, Fenced):
+            self.fenced = True
+            self._place.fenced()
         failure = _storage_failed(error)
         log.warning("a commit failed", error=str(failure))
         return failure
@@ -256,6 +280,6 @@ def _refuse_newer(connection: Connection) -> None:
 def migrate(engine: Engine, revision: str = "head") -> None:
     """Bring the tables to this release."""
     config = _alembic(str(engine.url))
-    with engine.connect() as connection:
+    with _MIGRATING, engine.connect() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)

@@ -219,7 +219,7 @@ class Driver:
 
     def discard(self, digest: str) -> None:
         """Remove a body that has just come and was refused, unless something else needs the same."""
-        if digest not in self.in_use():
+        if digest not in self.in_use() and self._services.database.owns:
             self.bodies.delete(digest)
 
     @contextmanager

@@ -45,44 +45,46 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            sending = _with_headers(send, scope["path"])
-            for message in problems.raw(*refusal, scope["path"]):
+        refused = refusal(scope, self.settings)
+        if refused is not None:
+            sending = with_headers(send, scope["path"])
+            for message in problems.raw(*refused, scope["path"]):
                 await sending(message)
             return
         receiving, closing = _closing_on_strangers(scope, receive, send)
-        await self.app(scope, receiving, _with_headers(closing, scope["path"]))
+        await self.app(scope, receiving, with_headers(closing, scope["path"]))
 
-    def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str, str, str] | None:
-        """(status, detail, code, hint) of the answer to a request that goes no further."""
-        headers = dict(scope["headers"])
-        exchange = scope.get(SCOPE_KEY)
-        if exchange is not None and exchange.crowded:
-            text = f"more than {self.settings.connections_max} connections are open"
-            return 503, text, "connections.full", "try again in a moment, or raise connections_max of the coordinator"
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            return 415, "compressed bodies are not accepted", "body.encoding", "send the body as it is"
-        if b"transfer-encoding" in headers:
-            return 411, "the body's length must be announced", "body.length-required", "send a Content-Length header"
-        try:
-            length = int(headers.get(b"content-length", b"0"))
-        except ValueError:
-            return 400, "Content-Length is no number", "body.length", "send the body's length in bytes"
-        limit = self._limit(scope["path"])
-        if not 0 <= length <= limit:
-            hint = "raise body_bytes_max of the coordinator" if limit == self.settings.body_bytes_max else "send less"
-            return 413, f"a body of {length} bytes; at most {limit} here", "body.too-large", hint
-        return None
 
-    def _limit(self, path: str) -> int:
-        if _BODIES.fullmatch(path):
-            return self.settings.body_bytes_max
-        if _FRAMES.fullmatch(path):
-            return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
-        if _PEERING.fullmatch(path):
-            return min(PEERING_BYTES_MAX, self.settings.json_bytes_max)
-        return self.settings.json_bytes_max
+def refusal(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, str, str, str] | None:
+    """(status, detail, code, hint) of the answer to a request that goes no further."""
+    headers = dict(scope["headers"])
+    exchange = scope.get(SCOPE_KEY)
+    if exchange is not None and exchange.crowded:
+        text = f"more than {settings.connections_max} connections are open"
+        return 503, text, "connections.full", "try again in a moment, or raise connections_max of the coordinator"
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        return 415, "compressed bodies are not accepted", "body.encoding", "send the body as it is"
+    if b"transfer-encoding" in headers:
+        return 411, "the body's length must be announced", "body.length-required", "send a Content-Length header"
+    try:
+        length = int(headers.get(b"content-length", b"0"))
+    except ValueError:
+        return 400, "Content-Length is no number", "body.length", "send the body's length in bytes"
+    limit = _limit(scope["path"], settings)
+    if not 0 <= length <= limit:
+        hint = "raise body_bytes_max of the coordinator" if limit == settings.body_bytes_max else "send less"
+        return 413, f"a body of {length} bytes; at most {limit} here", "body.too-large", hint
+    return None
+
+
+def _limit(path: str, settings: Settings) -> int:
+    if _BODIES.fullmatch(path):
+        return settings.body_bytes_max
+    if _FRAMES.fullmatch(path):
+        return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
+    if _PEERING.fullmatch(path):
+        return min(PEERING_BYTES_MAX, settings.json_bytes_max)
+    return settings.json_bytes_max
 
 
 def _closing_on_strangers(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> tuple[Receive, Send]:
@@ -106,7 +108,7 @@ def _closing_on_strangers(scope: MutableMapping[str, Any], receive: Receive, sen
     return receiving, sending
 
 
-def _with_headers(send: Send, path: str) -> Send:
+def with_headers(send: Send, path: str) -> Send:
     """Add the headers that make a browser careful. The API's own documentation loads its script from elsewhere."""
     headers = HEADERS[:-1] if path.startswith(_DOCS) else HEADERS
 

@@ -11,7 +11,6 @@ after each transaction does no harm.
 
 from __future__ import annotations
 
-import fcntl
 import re
 import secrets
 from pathlib import Path
@@ -37,32 +36,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
 from coordinator.dialects import insert, plain_text, to_json
+from coordinator.seat import OWNER, Seat, clock, lock, reached
 from coordinator.tables import leases
 from shoal.core.errors import StorageFailed
-from shoal.runtime.store import write_file
 
 log = structlog.get_logger()
-
-LEASE_S = 15.0
-"""So long after its last sign of life an owner may still be there."""
-
-RENEW_S = 5.0
-"""An owner that has nothing to write renews its lease so often."""
-
-OWNER = "coordinator"
 
 _NAMES_A_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
 _CLOCK = extract("epoch", func.clock_timestamp())
 _MINE = (leases.c.name == OWNER) & (leases.c.epoch == bindparam("of_epoch"))
-# With it the server ends a transaction whose coordinator has stopped in the midst of it, and so lets the lease go.
-_IDLE_MS = func.set_config("idle_in_transaction_session_timeout", str(int(LEASE_S * 1000)), True)
 _DURABLE = func.set_config("synchronous_commit", "on", True)
-_RENEW = (
-    update(leases)
-    .where(_MINE)
-    .values(until=_CLOCK + LEASE_S, commits=bindparam("of_commits"))
-    .returning(_IDLE_MS, _DURABLE)
-)
 # It waits for the transaction in doubt, if the server has not ended that yet.
 _COMMITS = select(leases.c.commits).where(_MINE).with_for_update()
 
@@ -99,14 +82,33 @@ class Place(Protocol):
     def happened(self, connection: Connection, commits: int) -> bool:
         """Whether the `commits`th transaction was committed; asked in one of its own. Raises as `enter`."""
 
+    def renewed(self) -> None:
+        """The last transaction that was entered is committed."""
+
+    def owns(self) -> bool:
+        """Whether nobody else can be writing now."""
+
+    def fenced(self) -> None:
+        """Somebody else writes now."""
+
     def let_go(self) -> None:
         """Another may have it."""
 
 
-def place(url: str, folder: Path | None) -> Place:
-    """The place that a URL names. `folder`: that of the coordinator's data. Raises `StorageFailed` (`storage.url`)."""
-    if _NAMES_A_FILE.fullmatch(url):
-        return SqliteFile(url)
+def place(url: str, folder: Path | None, seat: Seat | None) -> Place:
+    """The place that a URL names. `folder`: that of the coordinator's data; `seat`: if it has one at that database.
+
+    Raises `StorageFailed` (`storage.url`)."""
+    return SqliteFile(url) if _NAMES_A_FILE.fullmatch(url) else Postgres(server(url), folder, seat)
+
+
+def is_shared(url: str) -> bool:
+    """Whether several coordinators may have that database."""
+    return _NAMES_A_FILE.fullmatch(url) is None
+
+
+def server(url: str) -> URL:
+    """The database of PostgreSQL that a URL names. Raises `StorageFailed` (`storage.url`)."""
     try:
         found = make_url(url)
     except ArgumentError:
@@ -118,26 +120,7 @@ def place(url: str, folder: Path | None) -> Place:
             code="storage.url",
             hint="write sqlite:////absolute/path/to/shoal.db or postgresql://user@host/name, or leave it empty",
         )
-    return Postgres(found.set(drivername="postgresql+psycopg"), folder)
-
-
-def lock(path: Path, what: str) -> Any:
-    """Hold a file for as long as this process lives. Raises `StorageFailed` when another holds it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("w")
-    except OSError as error:
-        raise StorageFailed(f"{path.parent}: {error.strerror}", hint="choose another folder with --data") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        raise StorageFailed(
-            f"another coordinator uses {what}",
-            code="storage.locked",
-            hint="stop it, or choose another folder with --data",
-        ) from None
-    return handle
+    return found.set(drivername="postgresql+psycopg")
 
 
 class SqliteFile:
@@ -169,6 +152,15 @@ class SqliteFile:
     def happened(self, connection: Connection, commits: int) -> bool:
         return False  # a commit that fails is rolled back: there is no connection that could break
 
+    def renewed(self) -> None:
+        """There is nothing to renew."""
+
+    def owns(self) -> bool:
+        return True
+
+    def fenced(self) -> None:
+        """Nobody else can."""
+
     def let_go(self) -> None:
         self.engine.dispose()
         self._lock.close()
@@ -187,43 +179,38 @@ def _begin_immediate(connection: Connection) -> None:
 class Postgres:
     """A PostgreSQL database. A coordinator that was killed takes up its own lease at once: its folder has its name."""
 
-    renews_s: float | None = RENEW_S
-
-    def __init__(self, url: URL, folder: Path | None) -> None:
-        self._lock = lock(folder / "shoal.lock", str(folder)) if folder is not None else None
-        self._holder = _name_of(folder) if folder is not None else secrets.token_hex(8)
-        self._epoch = 0
-        try:
-            self.engine, self.reader = _engines(url)
-        except ModuleNotFoundError as error:
-            self.unlock()
-            raise StorageFailed(
-                f"PostgreSQL needs the package {error.name}",
-                code="storage.driver",
-                hint="pip install 'shoal[postgres]'",
-            ) from None
+    def __init__(self, url: URL, folder: Path | None, seat: Seat | None = None) -> None:
+        self._has_own_seat = seat is None
+        self.epoch, self._asked = 0, 0.0
+        self._seat = seat or Seat(url, folder)
+        self.renews_s: float | None = self._seat.lease_s / 3
+        self.engine, self.reader = _engines(url, self._seat.lease_s)
+        self._renew = _renewing(self._seat.lease_s)
 
     def seize(self, connection: Connection) -> None:
-        if self._epoch or not inspect(connection).has_table(leases.name):
+        if self.epoch or not inspect(connection).has_table(leases.name):
             return  # seized already; or a new database: asked again after the tables are made
         free = {"name": OWNER, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
         connection.execute(insert(leases).on_conflict_do_nothing(), free)
-        mine = (leases.c.holder == self._holder) | (leases.c.until < _CLOCK)
+        mine = (leases.c.holder == self._seat.name) | (leases.c.until < _CLOCK)
+        until = _CLOCK + self._seat.lease_s
         take = update(leases).where(leases.c.name == OWNER, mine)
-        take = take.values(epoch=leases.c.epoch + 1, holder=self._holder, until=_CLOCK + LEASE_S, commits=0)
+        take = take.values(epoch=leases.c.epoch + 1, holder=self._seat.name, until=until, commits=0)
+        self._asked = clock()
         epoch = connection.execute(take.returning(leases.c.epoch)).scalar()
         if epoch is None:
             left = connection.execute(select(leases.c.until - _CLOCK).where(leases.c.name == OWNER)).scalar_one()
             raise StorageFailed(
                 f"another coordinator uses this database; if it is dead, its lease ends in {max(0.0, left):.0f} s",
                 code="storage.locked",
-                hint="stop it, or give each coordinator a database of its own",
+                hint="stop it, or wait: its standbys take over",
             )
-        self._epoch = epoch
+        self.epoch = epoch
 
     def enter(self, connection: Connection, commits: int) -> None:
-        here = {"of_epoch": self._epoch, "of_commits": commits}
-        if connection.execute(_RENEW, here).first() is None:
+        here = {"of_epoch": self.epoch, "of_commits": commits}
+        self._asked = clock()
+        if connection.execute(self._renew, here).first() is None:
             raise Fenced
 
     def stands(self, connection: Connection) -> bool:
@@ -233,31 +220,54 @@ class Postgres:
         return bool(session.info.transaction_status.name == "INTRANS")
 
     def happened(self, connection: Connection, commits: int) -> bool:
-        found = connection.execute(_COMMITS, {"of_epoch": self._epoch}).scalar()
+        found = connection.execute(_COMMITS, {"of_epoch": self.epoch}).scalar()
         if found is None:
             raise Fenced
         return bool(found == commits)
 
+    def renewed(self) -> None:
+        self._seat.tenure.renewed(self._asked)
+
+    def owns(self) -> bool:
+        return self._seat.tenure.holds(clock())
+
+    def fenced(self) -> None:
+        self._seat.tenure.fenced()
+
+    def announce(self, connection: Connection, address: str) -> str:
+        """From now on requests may be passed on to that address; the secret with which they are signed."""
+        secret = secrets.token_hex(32)
+        told = update(leases).where(_MINE).values(address=address, secret=secret, speaks=leases.c.epoch)
+        connection.execute(told, {"of_epoch": self.epoch})
+        return secret
+
     def let_go(self) -> None:
-        if self._epoch:
+        if self.epoch:
             try:
                 with self.engine.begin() as connection:
-                    connection.execute(update(leases).where(_MINE).values(until=0.0), {"of_epoch": self._epoch})
+                    connection.execute(update(leases).where(_MINE).values(until=0.0), {"of_epoch": self.epoch})
             except DBAPIError as error:
                 log.info("the lease on the database ends by itself", error=str(error.orig))
         self.engine.dispose()
         self.unlock()
 
     def unlock(self) -> None:
-        """Let the folder go."""
-        if self._lock is not None:
-            self._lock.close()
+        """Let the folder go, unless somebody else holds it."""
+        if self._has_own_seat:
+            self._seat.close()
 
 
-def _engines(url: URL) -> tuple[Engine, AsyncEngine]:
+def _renewing(lease_s: float) -> Any:
+    """The statement that every transaction begins with."""
+    # With it the server ends a transaction whose coordinator has stopped in the midst of it, and so lets the lease go.
+    idle = func.set_config("idle_in_transaction_session_timeout", str(int(lease_s * 1000)), True)
+    values = {"until": _CLOCK + lease_s, "commits": bindparam("of_commits")}
+    return update(leases).where(_MINE).values(values).returning(idle, _DURABLE)
+
+
+def _engines(url: URL, lease_s: float) -> tuple[Engine, AsyncEngine]:
     """One connection to write with, a few to read with."""
-    reached = {"connect_timeout": 10, "prepare_threshold": None, "keepalives_idle": 30, "keepalives_interval": 10}
-    more: dict[str, Any] = {"connect_args": reached, "json_serializer": to_json}
+    more: dict[str, Any] = {"connect_args": reached(lease_s), "json_serializer": to_json}
     writer = create_engine(url, pool_size=1, max_overflow=0, **more)
     read_only = {"postgresql_readonly": True}
     reader = create_async_engine(
@@ -277,17 +287,3 @@ def _keep_plain_texts(connection: Any, _record: object) -> None:
             return super().dump(plain_text(obj))
 
     connection.adapters.register_dumper(str, Plain)
-
-
-def _name_of(folder: Path) -> str:
-    """Who this folder's coordinators are, as the table of leases has it: made at the first start."""
-    path = folder / "coordinator.name"
-    try:
-        known = path.read_text(encoding="ascii").strip() if path.exists() else ""
-        if known:
-            return known
-        made = secrets.token_hex(8)
-        write_file(path, f"{made}\n".encode(), "name")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageFailed(f"{path}: {error}", hint="choose another folder with --data") from None
-    return made

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from coordinator.settings import Settings
 
 SCOPE_KEY = "shoal.exchange"
+BREAK_KEY = "shoal.break"
+"""Where a request's scope has the function that hangs up, with an answer half-given."""
 
 
 class Label(NamedTuple):
@@ -56,6 +58,8 @@ class Exchange:
     closed: bool = False
     crowded: bool = False
     """More connections were open than may be."""
+    elsewhere: bool = False
+    """Another coordinator answered it, and books it."""
     gone: Callable[[], None] | None = None
     """Called when the other side hangs up before it was answered."""
 
@@ -133,7 +137,7 @@ class MeteredProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope[SCOPE_KEY], scope[LEND_KEY] = self.exchange, self._lend
+        scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
         self.exchange.crowded = len(self.connections) > self.settings.connections_max
 
     def send_400_response(self, msg: str) -> None:
@@ -189,7 +193,7 @@ class MeteredProtocol(HttpToolsProtocol):
     def _settle(self) -> None:
         """Book the exchange, and begin the next one."""
         done = self.exchange
-        if done.up or done.down:
+        if (done.up or done.down) and not done.elsewhere:
             self.ledger.book(done)
         self.exchange = Exchange()
 

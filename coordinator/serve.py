@@ -14,11 +14,13 @@ import uvicorn
 import uvloop
 
 from coordinator.app import create_app, operator_token
-from coordinator.guard import Guard
+from coordinator.guard import App, Guard
 from coordinator.ledger import Ledger
 from coordinator.memory import keep_big_blocks
-from coordinator.places import Fenced
+from coordinator.places import is_shared, server
 from coordinator.protocol import MeteredProtocol
+from coordinator.replica import STOP_S, Front, Replica
+from coordinator.seat import Seat
 from coordinator.service import Coordinator
 from coordinator.settings import LOOPBACK, Settings
 from shoal.core.errors import NotAllowed, Unreachable
@@ -72,18 +74,31 @@ def run(settings: Settings, listens: Listens = ignored) -> int:
         log.info("coordinator", url=address(settings, sock), data=str(settings.data))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(sockets=[sock]))
-    if server.fenced:
-        raise Fenced
     return 130 if server.interrupted else 0
 
 
 def build(settings: Settings, listens: Listens = ignored) -> Server:
     """A server that is ready to `serve`."""
-    ledger = Ledger()
-    coordinator = Coordinator(settings, ledger, operator_token(settings))
+    protocol = MeteredProtocol.bind(Ledger(), settings)
+
+    def books(ledger: Ledger) -> None:
+        protocol.ledger = ledger
+
+    def make(ledger: Ledger, seat: Seat | None = None) -> tuple[Coordinator, App]:
+        coordinator = Coordinator(settings, ledger, operator_token(settings), seat)
+        return coordinator, Guard(create_app(coordinator), settings)
+
+    house: Alone | Replica
+    if is_shared(settings.url):
+        seat = Seat(server(settings.url), settings.data, settings.owner_lease_s)
+        house = Replica(settings, seat, make, books)
+        app: App = Front(house, settings)
+    else:
+        coordinator, app = make(protocol.ledger)
+        house = Alone(coordinator)
     config = uvicorn.Config(
-        Guard(create_app(coordinator), settings),
-        http=MeteredProtocol.bind(ledger, settings),
+        app,
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -94,25 +109,46 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
         ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
         ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
     )
-    return Server(config, coordinator, listens)
+    return Server(config, house, listens)
+
+
+class Alone:
+    """The only coordinator of its database."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+
+    async def start(self, port: int) -> None:
+        """Restore everything. `port`: where requests come in."""
+        await self.coordinator.start()
+
+    def drain(self) -> None:
+        """Let polls and streams end."""
+        self.coordinator.drain()
+
+    async def stop(self) -> None:
+        """Close the journal."""
+        await self.coordinator.stop()
 
 
 class Server(uvicorn.Server):
     """uvicorn with a coordinator inside: restored before the first connection, drained before the last ends."""
 
-    def __init__(self, config: uvicorn.Config, coordinator: Coordinator, listens: Listens) -> None:
+    def __init__(self, config: uvicorn.Config, house: Alone | Replica, listens: Listens) -> None:
         super().__init__(config)
-        self.coordinator, self._listens = coordinator, listens
-        self.interrupted = self.fenced = False
-        coordinator.give_up = self._give_up
+        self.house, self._listens = house, listens
+        self.interrupted = False
 
-    def _give_up(self) -> None:
-        """The database is another coordinator's now: end, as by SIGTERM."""
-        self.fenced = self.should_exit = True
+    @property
+    def coordinator(self) -> Coordinator:
+        """The one that answers here; there must be one."""
+        found = self.house.coordinator
+        assert found is not None
+        return found
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Errors of the start are raised from `serve`, in our own words."""
-        await self.coordinator.start()
+        await self.house.start(sockets[0].getsockname()[1] if sockets else 0)
         gc.freeze()  # what was made until here stays to the end: no need to look at it at each collection
         await super().startup(sockets)
         for sock in sockets or ():
@@ -120,9 +156,20 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let polls and streams go, answer what is in hand, close the journal."""
-        self.coordinator.drain()
+        self.house.drain()
+        if isinstance(self.house, Replica):
+            await self._hand_over(self.house)
         await super().shutdown(sockets)
-        await self.coordinator.stop()
+        await self.house.stop()
+
+    async def _hand_over(self, replica: Replica) -> None:
+        """Others wait to take over: what is not answered in a moment is asked of them again."""
+        for listening in self.servers:
+            listening.close()
+        end = asyncio.get_running_loop().time() + STOP_S
+        while self.server_state.tasks and asyncio.get_running_loop().time() < end:
+            await asyncio.wait(self.server_state.tasks, timeout=STOP_S)
+        await replica.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Once is graceful, twice is now."""

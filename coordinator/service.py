@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Row, insert, null, select, update
+from sqlalchemy import Connection, Row, null, select, update
 
-from coordinator import auth, describe, journal, ledger, papers, quarters, readmission
+from coordinator import auth, beginnings, describe, keepsakes, ledger, papers, quarters, readmission
 from coordinator.auth import Directory
 from coordinator.blobs.places import reach
 from coordinator.crash import crashpoint
@@ -30,7 +30,9 @@ from coordinator.papers import Contact, Papers
 from coordinator.peers import Peers
 from coordinator.presence import Presence
 from coordinator.relays import Relays
+from coordinator.replica_views import Standing
 from coordinator.retention import Retention
+from coordinator.seat import Seat
 from coordinator.settings import Settings
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
@@ -62,10 +64,13 @@ class Record:
 
 
 class Coordinator:
-    """Everything that outlives a request. `start` and `stop` frame it; requests come from the event loop."""
+    """Everything that outlives a request. `start` and `stop` frame it; requests come from the event loop.
 
-    def __init__(self, settings: Settings, ledger: Ledger, operator_token: str) -> None:
-        self.settings, self.ledger = settings, ledger
+    `seat`: at a database that it shares with others; then it owns all this only for as long as the lease is its own.
+    """
+
+    def __init__(self, settings: Settings, ledger: Ledger, operator_token: str, seat: Seat | None = None) -> None:
+        self.settings, self.ledger, self._seat = settings, ledger, seat
         self._operator_token = operator_token
         self.blobs = reach(settings)
         self.starts = self.bodies_of(".start")  # initial models, before their jobs; no job can be called so
@@ -82,18 +87,29 @@ class Coordinator:
         self.ready = False
         self.give_up: Callable[[], None] = self.drain
         """Called when another coordinator has taken the database over: whoever serves this one ends it."""
+        self.standing: Callable[[], Standing] | None = None
+        """How things are with it among others on the same database; None: it is alone."""
         self.started_at = time.time()
         self._tasks: list[asyncio.Task[None]] = []
 
     # Life
 
     async def start(self) -> None:
-        """Open the database, restore every job, begin to tick."""
-        self.database = Database(self.settings.url, self.settings.data)
+        """Open the database, restore every job, begin to tick. What cannot be begun leaves nothing behind."""
+        self.database = await asyncio.to_thread(Database, self.settings.url, self.settings.data, self._seat)
+        try:
+            await self._begin_all()
+        except BaseException:
+            await self._end_all()
+            raise
+
+    async def _begin_all(self) -> None:
         self.evaluator = Evaluator(self._evaluated)
         self.retention = Retention(self.database, self.settings)
         await self.database.write(lambda c: self.directory.load(c, self._operator_token))
         await self.database.write(self.ledger.load)
+        if self._seat is not None:
+            await self.database.write(lambda c: keepsakes.share(c, self.settings.data))
         await self.database.write(self.papers.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
             self.presence.joined_at[row.name] = row.joined_at
@@ -116,7 +132,7 @@ class Coordinator:
 
     async def _take_up(self, row: Row[Any]) -> None:
         """A job of the database: go on with it, or show how it ended, or why this release cannot run it."""
-        start = _start_of(row.start)
+        start = beginnings.start_of(row.start)
         try:
             spec = parse_job(row.spec)
             over = row.ended_at, row.summary, tuple(row.tags), row.labels
@@ -145,15 +161,19 @@ class Coordinator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.watch.webhook is not None:
             self.watch.webhook.close()
+        await self._end_all()
+
+    async def _end_all(self) -> None:
         for driver in self.drivers():
             await driver.stop()
         self.evaluator.stop()
         logging.getLogger().removeHandler(self.logbook.own)
-        try:
-            await self.write_counts()
-            await self.flush_logs()
-        except StorageFailed as error:
-            log.error("the last byte counts and log lines were not written", error=repr(error))
+        if not self.database.fenced:  # else the counts are another's now
+            try:
+                await self.write_counts()
+                await self.flush_logs()
+            except StorageFailed as error:
+                log.error("the last byte counts and log lines were not written", error=repr(error))
         await self.database.close()
 
     async def _drive(self, record: Record, start: Start) -> Driver:
@@ -244,8 +264,9 @@ class Coordinator:
             begins = Start(start, given.manifest.version, given.term, given.told.node)
         record = Record(spec, (given.told.created_at if given is not None else None) or time.time(), begins)
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
-        values["start"] = _start_row(begins)
-        known = await self.database.write(partial(_add_job, values=values, begins=begins, given=given, hold=hold))
+        values["start"] = beginnings.start_row(begins)
+        adding = partial(beginnings.add_job, values=values, begins=begins, given=given, hold=hold)
+        known = await self.database.write(adding)
         if given is not None:
             crashpoint("restore.committed")
             self.papers.go_on(given.papers, known)
@@ -347,7 +368,8 @@ class Coordinator:
                 await self.retention.tidy(self.drivers())
                 await teller.tell()
             except Exception as error:
-                log.error("tick failed", error=repr(error), exc_info=error)
+                if not self.database.fenced:
+                    log.error("tick failed", error=repr(error), exc_info=error)
 
     async def _look_after_peers(self) -> None:
         """Sign what has changed of who takes part, and keep how they do."""
@@ -471,30 +493,3 @@ def _outlaw(connection: Connection, node: str) -> bool:
     """Take a node's credential and its key away, in one transaction; False when there is no such node."""
     papers.outlaw(connection, node)
     return auth.revoke(connection, node)
-
-
-def _add_job(c: Connection, values: dict[str, Any], begins: Start, given: Given | None, hold: bool) -> tuple[str, ...]:
-    """A new job; with the papers of its life before, if it had one: then the nodes that are known by these."""
-    c.execute(insert(jobs).values(values))
-    if hold:
-        journal.begin_paused(c, values["name"])
-    if given is None:
-        return ()
-    papers.keep(c, given.papers, papers.LEAP)
-    note = journal.note("state", describe.rebuilt_text(begins), begins.version, begins.node)
-    journal.tell_aside(c, values["name"], "note", note)
-    return readmission.vouch(c, given.papers.roster)
-
-
-def _start_row(start: Start) -> dict[str, Any] | None:
-    if start.model is None:
-        return None
-    row: dict[str, Any] = {"digest": start.model.digest, "nbytes": start.model.nbytes}
-    return row | ({"version": start.version, "term": start.term, "node": start.node} if start.term else {})
-
-
-def _start_of(row: dict[str, Any] | None) -> Start:
-    """Where a job of the database begins. (An earlier release kept only the model.)"""
-    if row is None:
-        return Start()
-    return Start(Ref(row["digest"], row["nbytes"]), row.get("version", 0), row.get("term", 0), row.get("node", ""))

@@ -29,6 +29,14 @@ class Settings(BaseModel):
     blobs_key_id: str = Field("", description="key id for the S3 store; empty: as AWS's own tools find it")
     blobs_secret: SecretStr = Field(SecretStr(""), description="its secret")
     blobs_ttl_s: float = Field(3600.0, ge=1, le=604800, description="life of an address by which a node is sent there")
+    advertise: str = Field(
+        "",
+        description="where other coordinators of the same PostgreSQL database reach this one, such as http://10.0.0.3:8080;"
+        " empty: host and port, or for all addresses the one by which it reaches the database",
+    )
+    owner_lease_s: float = Field(
+        15.0, gt=0, description="silence after which another coordinator of the same PostgreSQL database takes over"
+    )
     operator_token: str = Field(
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
     )

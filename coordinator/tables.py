@@ -264,4 +264,14 @@ leases = Table(
     Column("holder", String(63), nullable=False),
     Column("until", Float, nullable=False),  # on the database's clock
     Column("commits", Number, nullable=False),  # of this epoch
+    Column("speaks", Number, nullable=False, server_default="0"),  # the epoch whose owner answers at that address
+    Column("address", String, nullable=False, server_default=""),
+    Column("secret", String, nullable=False, server_default=""),  # with which others sign what they pass on to it
+)
+
+keepsakes = Table(
+    "keepsakes",  # files of the data folder that all coordinators of one database must have alike
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("text", String, nullable=False),
 )

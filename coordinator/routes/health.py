@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from coordinator import describe
 from coordinator.access import Coord, Reader, coordinator_of, label
 from coordinator.problems import errors, problem
+from coordinator.replica_views import Collector
 from coordinator.service import Coordinator
 from coordinator.uploads import Uploads
 from shoal.core.errors import StorageFailed
@@ -85,4 +86,6 @@ async def metrics(request: Request, _: Reader, coordinator: Coord) -> Response:
     label(request, kind="health")
     registry = CollectorRegistry()
     registry.register(_Collector(coordinator))
+    if coordinator.standing is not None:
+        registry.register(Collector(coordinator.standing))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

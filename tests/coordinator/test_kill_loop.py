@@ -18,10 +18,10 @@ STORM_S = 20.0
 Swarm = Callable[..., list[Node]]
 
 
-def storm(running: Server, seed: int, seconds: float) -> int:
-    """Kill it every 0.3 to 1 s, and start it again at once; how often that was."""
+def storm(running: Server, seed: int, seconds: float, least: int = 2) -> int:
+    """Kill it every 0.3 to 1 s, and start it again at once; how often that was: `least` at least, if it is slow."""
     rng, end, kills = random.Random(seed), time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or kills < least:
         time.sleep(rng.uniform(0.3, 1.0))
         running.kill()
         kills += 1

@@ -16,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, select, text
 
-from coordinator import dialects, journal, places
+from coordinator import dialects, journal, places, seat
 from coordinator.database import Database
 from coordinator.tables import feed, jobs, metadata
 from shoal.core.errors import StorageFailed
@@ -227,14 +227,18 @@ def test_a_backup_comes_back(url: str, cluster: Cluster, tmp_path: Path, swarm: 
 # No two write
 
 
-def test_a_second_coordinator_is_refused_while_the_first_lives(url: str, tmp_path: Path) -> None:
-    with inside(tmp_path / "one", database_url=url) as first:
-        with pytest.raises(StorageFailed, match="another coordinator uses this database") as found:
-            Inside(tmp_path / "two", database_url=url).start()
-        assert found.value.code == "storage.locked"
-        assert first.get("/jobs")["jobs"] == []
-    with inside(tmp_path / "two", database_url=url) as second:  # the first has let go
-        assert second.get("/jobs")["jobs"] == []
+def test_a_second_one_is_refused_while_the_first_lives(url: str, tmp_path: Path) -> None:
+    """(A coordinator then waits: see test_replicas.)"""
+
+    async def work() -> None:
+        async with opened(url, tmp_path / "one"):
+            with pytest.raises(StorageFailed, match="another coordinator uses this database") as found:
+                Database(url, tmp_path / "two")
+            assert found.value.code == "storage.locked"
+        async with opened(url, tmp_path / "two"):  # the first has let go
+            pass
+
+    run(work())
 
 
 def test_one_folder_one_coordinator(url: str, tmp_path: Path) -> None:
@@ -246,28 +250,33 @@ def test_one_folder_one_coordinator(url: str, tmp_path: Path) -> None:
 
 def test_who_was_silent_for_too_long_cannot_write_any_more(url: str, tmp_path: Path) -> None:
     """A process that was stopped and goes on, after another has taken its place."""
-    first = Inside(tmp_path / "one", database_url=url).start()
-
-    async def late() -> None:
-        await first.coordinator.database.write(add("late"))
-
-    with psycopg.connect(url) as connection:
-        connection.execute("UPDATE leases SET until = 0")
-    with inside(tmp_path / "two", database_url=url) as second:
-        with pytest.raises(places.Fenced):
-            first.call(late())
-        until("the first to end", lambda: not first._thread.is_alive())
-        assert first.server.fenced
-        assert second.post("/jobs", {"spec": {"name": "main"}})
-    first.close()
-    assert kept(url) == []
-
-
-def test_an_owner_that_has_nothing_to_write_renews_its_lease(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places.Postgres, "renews_s", 0.05)
 
     async def work() -> None:
-        async with opened(url):
+        async with opened(url, tmp_path / "one") as first:
+            await first.write(add("early"))
+            assert first.owns
+            with psycopg.connect(url) as connection:
+                connection.execute("UPDATE leases SET until = 0")
+            async with opened(url, tmp_path / "two") as second:
+                for _ in range(2):
+                    with pytest.raises(places.Fenced):
+                        await first.write(add("late"))
+                assert first.fenced
+                assert not first.owns
+                assert second.owns
+
+    run(work())
+    assert kept(url) == ["early"]
+
+
+def test_an_owner_that_has_nothing_to_write_renews_its_lease(url: str) -> None:
+
+    async def work() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            alone = seat.Seat(places.server(url), None, 0.3)
+            stack.callback(alone.close)
+            database = Database(url, None, alone)
+            stack.push_async_callback(database.close)
             await asyncio.to_thread(
                 until, "three renewals", lambda: rows(url, "SELECT 1 FROM leases WHERE commits > 2 AND until > 0")
             )

@@ -1,0 +1,301 @@
+"""A coordinator among several on one PostgreSQL database: it owns everything, or it passes requests on to the owner.
+
+`Tenure` (`shoal/core/tenure.py`) decides which; here is its shell. Each time that this process becomes the owner it
+makes a whole new `Coordinator`, restored from the journal; when it is the owner no more, that is thrown away. Nothing
+is ever answered from a memory that has grown old: `Front` looks before each answer whether the lease still is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from coordinator import problems
+from coordinator.forwarding import (
+    Forwarder,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    Unanswered,
+    accept,
+    fingerprint,
+    is_forwarded,
+)
+from coordinator.guard import App, refusal, with_headers
+from coordinator.ledger import Ledger
+from coordinator.replica_views import Collector, Standing
+from coordinator.seat import Seat, clock
+from coordinator.service import Coordinator
+from coordinator.settings import Settings
+from shoal.core.errors import ShoalError
+from shoal.core.tenure import Drop, Elsewhere, Here, Look, Take
+
+log = structlog.get_logger()
+
+EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
+STOP_S = 1.0
+"""So long requests in hand may take to be answered, before the database is left to another."""
+
+Make = Callable[[Ledger, Seat], tuple[Coordinator, App]]
+"""Makes a coordinator, and the application in front of it."""
+
+
+@dataclass
+class Owned:
+    """What this process has while it is the owner."""
+
+    coordinator: Coordinator
+    app: App
+    epoch: int = 0
+    secret: str = ""
+
+
+class Replica:
+    """`start` returns when it is the owner and has restored everything, or knows that another is.
+
+    `books`: called with the ledger in which the bytes of requests are booked from then on.
+    """
+
+    def __init__(self, settings: Settings, seat: Seat, make: Make, books: Callable[[Ledger], None]) -> None:
+        self.settings, self.seat, self._make, self._books = settings, seat, make, books
+        self.tenure = seat.tenure
+        self.owned: Owned | None = None
+        self.address = ""
+        self.forwarder = Forwarder(self._lost)
+        self._woken, self._stopping = asyncio.Event(), False
+        self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+
+    # Life
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """What it owns with, if it does."""
+        return self.owned.coordinator if self.owned is not None else None
+
+    async def start(self, port: int) -> None:
+        """`port`: where requests come in. Raises `ShoalError` for what keeps the first attempt from succeeding, unless
+        it is another owner."""
+        self.address = self.settings.advertise or self._address(port)
+        self._task = asyncio.create_task(self._run(), name="replica")
+        settled = asyncio.create_task(self._settled.wait())
+        await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        settled.cancel()
+        if self._task.done():
+            await self._task
+
+    def _address(self, port: int) -> str:
+        """Where others reach this process, and by which certificate they know it."""
+        host, cert = self.settings.host, self.settings.tls_cert
+        host = self.seat.own_host() if host in EVERYWHERE else host
+        address = f"{'https' if cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"{address}#{fingerprint(cert.read_text(encoding='ascii'))}" if cert else address
+
+    def drain(self) -> None:
+        """Let polls and streams end."""
+        if self.owned is not None:
+            self.owned.coordinator.drain()
+
+    async def stop(self) -> None:
+        """Let the database go, at once. Again: nothing."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self.owned is not None:
+            await self._drop()
+        self.forwarder.cut()
+        self.seat.close()
+
+    def _lost(self) -> None:
+        self.tenure.shun(clock())
+
+    async def _run(self) -> None:
+        """Do what the tenure says, one thing after the other."""
+        while not self._stopping:
+            self._woken.clear()
+            match self.tenure.next(clock()):
+                case Look():
+                    await self._look()
+                case Take():
+                    await self._take()
+                case Drop():
+                    await self._drop()
+                    self.tenure.dropped(clock())
+                case float() as until:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.0, until - clock())):
+                            await self._woken.wait()
+
+    async def _look(self) -> None:
+        begun = clock()
+        seen = await asyncio.to_thread(self.seat.look)
+        if seen is None:
+            if not self._settled.is_set():  # at the start: let whoever opens a database say what is wrong with it
+                self.tenure.phase = "taking"
+                await self._take()
+                return
+            self.tenure.missed(clock())
+            return
+        self.tenure.looked(begun, clock(), seen)
+        self.forwarder.cut(but=seen.epoch if seen.left_s > 0 else -1)
+        if seen.left_s > 0 and seen.holder not in ("", self.seat.name):
+            if not self._settled.is_set():
+                log.info("standing by", owner=seen.address or seen.holder, epoch=seen.epoch)
+            self._settled.set()
+
+    async def _take(self) -> None:
+        """Become the owner: everything anew from the journal."""
+        ledger = Ledger()
+        seen = self.tenure.seen
+        try:
+            if seen is None or seen.holder != self.seat.name:
+                await asyncio.to_thread(self._forget_copies)
+            coordinator, app = await asyncio.to_thread(self._make, ledger, self.seat)
+            coordinator.give_up = self._woken.set
+            await coordinator.start()
+        except Exception as error:
+            self.tenure.refused(clock())
+            locked = isinstance(error, ShoalError) and error.code == "storage.locked"
+            if not locked and not self._settled.is_set():
+                raise
+            log.info("not taken over", why=repr(error))
+            return
+        owned = self.owned = Owned(coordinator, app, coordinator.database.epoch)
+        coordinator.standing = self.standing
+        try:
+            owned.secret = await coordinator.database.announce(self.address)
+        except ShoalError as error:  # another was faster, or the database is gone: the tenure knows
+            log.warning("the others do not know where this one is", error=error.message)
+            await self._drop()
+            self.tenure.refused(clock())
+            return
+        self._books(ledger)
+        self.forwarder.cut()
+        self.tenure.took(owned.epoch)
+        self._settled.set()
+        log.info("owner", epoch=owned.epoch, address=self.address)
+
+    def _forget_copies(self) -> None:
+        """Copies of bodies of a store are a promise that the store has them; another owner may have deleted them."""
+        shutil.rmtree(self.settings.data / "near", ignore_errors=True)
+
+    async def _drop(self) -> None:
+        owned, self.owned = self.owned, None
+        if owned is None:
+            return
+        log.warning("not the owner any more", epoch=owned.epoch)
+        await owned.coordinator.stop()
+
+    # What others want to know
+
+    def standing(self) -> Standing:
+        """How things are here."""
+        seen = self.tenure.seen
+        here = self.owned is not None and self.tenure.phase == "owner"
+        return Standing(
+            role="owner" if here else "standby",
+            name=self.seat.name,
+            address=self.address,
+            epoch=self.tenure.epoch if here else (seen.epoch if seen is not None else 0),
+            owner=self.address if here else (seen.address if seen is not None else ""),
+            takeovers=self.tenure.takeovers,
+            forwards=self.forwarder.count,
+            failures=self.forwarder.failures,
+        )
+
+
+class Front:
+    """What uvicorn calls: whoever answers is asked. Nobody: 503, and when to come again."""
+
+    def __init__(self, replica: Replica, settings: Settings) -> None:
+        self._replica, self._settings = replica, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        way, owned = self._replica.tenure.way(clock()), self._replica.owned
+        if isinstance(way, Here) and owned is not None:
+            await self._answer(owned, scope, receive, send)
+            return
+        sending = with_headers(send, scope["path"])
+        refused = refusal(scope, self._settings)
+        if refused is not None:
+            await _say(sending, problems.raw(*refused, scope["path"]))
+        elif (own := self._own(scope["path"], isinstance(way, Elsewhere))) is not None:
+            await _say(sending, own)
+        elif isinstance(way, Elsewhere) and not is_forwarded(scope):
+            try:
+                await self._replica.forwarder.forward(scope, receive, send, way)
+            except Unanswered:
+                await _say(sending, _nobody(scope["path"]))
+        else:
+            await _say(sending, _nobody(scope["path"]))
+
+    async def _answer(self, owned: Owned, scope: Scope, receive: Receive, send: Send) -> None:
+        """By this process, as long as it is the owner when the answer begins."""
+        if is_forwarded(scope) and not accept(scope, owned.epoch, owned.secret):
+            await _say(with_headers(send, scope["path"]), _nobody(scope["path"]))
+            return
+        replica, stale = self._replica, False
+
+        def here() -> bool:
+            return replica.owned is owned and replica.tenure.way(clock()) == Here(owned.epoch)
+
+        async def sending(message: Message) -> None:
+            nonlocal stale
+            if message["type"] == "http.response.start" and not here():
+                stale = True
+                await _say(with_headers(send, scope["path"]), _nobody(scope["path"]))
+            elif not stale:
+                await send(message)
+
+        await owned.app(scope, receive, sending)
+
+    def _own(self, path: str, ready: bool) -> tuple[Message, Message] | None:
+        """What a standby answers itself: how it is."""
+        if path == "/healthz":
+            return _json({"status": "ok"})
+        if path == "/readyz":
+            if ready:
+                return _json({"status": "ready", "role": "standby"})
+            return problems.raw(503, "no coordinator owns the database now", "not-ready", "in a moment one will", path)
+        if path == "/metrics":
+            registry = CollectorRegistry()
+            registry.register(Collector(self._replica.standing))
+            return _plain(generate_latest(registry), CONTENT_TYPE_LATEST)
+        return None
+
+
+def _nobody(path: str) -> tuple[Message, Message]:
+    text = "no coordinator owns the database at this moment; another is taking over"
+    return problems.raw(503, text, "replica.no-owner", "ask again in a moment", path)
+
+
+def _json(values: dict[str, Any]) -> tuple[Message, Message]:
+    return _plain(json.dumps(values).encode(), "application/json")
+
+
+def _plain(body: bytes, media_type: str) -> tuple[Message, Message]:
+    headers = [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode())]
+    return {"type": "http.response.start", "status": 200, "headers": headers}, {
+        "type": "http.response.body",
+        "body": body,
+    }
+
+
+async def _say(send: Callable[[Message], Awaitable[None]], messages: tuple[Message, Message]) -> None:
+    for message in messages:
+        await send(message)

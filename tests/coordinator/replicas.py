@@ -1,0 +1,189 @@
+"""Several coordinators on one database, and nodes that ask now this one, now that one, and often twice."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.coordinator.clients import client
+from tests.coordinator.node import Node
+from tests.coordinator.postgres import rows
+from tests.coordinator.server import OPERATOR, Api, Server, until
+
+BODIES = "blobs"
+
+
+def settings(tmp_path: Path, url: str, lease_s: float = 30.0) -> dict[str, Any]:
+    """What all of them have alike."""
+    return {"database_url": url, "owner_lease_s": lease_s, "blobs": str(tmp_path / BODIES)}
+
+
+def lease(url: str) -> tuple[int, str]:
+    """The epoch, and the address of the owner that answers in it, if one does yet."""
+    found = rows(url, "SELECT epoch, CASE WHEN speaks = epoch THEN address ELSE '' END FROM leases")
+    return found[0] if found else (0, "")
+
+
+class Fleet(Api):
+    """Their processes. Asks whoever answers, one after the other."""
+
+    def __init__(self, make: Callable[..., Server], tmp_path: Path, url: str, count: int, lease_s: float) -> None:
+        super().__init__()
+        self.database_url, self.folder = url, tmp_path
+        self.members = [make(f"r{i}", **settings(tmp_path, url, lease_s)) for i in range(count)]
+        self._turns = itertools.count()
+        for member in self.members:
+            member.start()
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        """Another one at each look."""
+        return self.members[next(self._turns) % len(self.members)].url
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Asked until somebody answers who can."""
+
+        def answered() -> httpx.Response | None:
+            try:
+                found = super(Fleet, self).request(method, path, **more)
+            except httpx.TransportError:
+                return None
+            return found if found.status_code != 503 else None
+
+        found: httpx.Response = until(f"an answer to {method} {path}", answered)
+        return found
+
+    def owner(self) -> Server:
+        """The one that answers now."""
+
+        def found() -> Server | None:
+            _, address = lease(self.database_url)
+            return next((one for one in self.members if one.pid and one.url == address), None)
+
+        owner: Server = until("an owner", found)
+        return owner
+
+    def standbys(self) -> list[Server]:
+        owner = self.owner()
+        return [one for one in self.members if one is not owner]
+
+
+class Eager(Node):
+    """A node that sends a fifth of what it says twice, to whoever is next."""
+
+    doubled = 0
+    chance = 0.2
+
+    def once(self, method: str, path: str, **more: Any) -> httpx.Response | None:
+        first = super().once(method, path, **more)
+        rng = self.__dict__.setdefault("rng", random.Random(self.node))
+        if method == "GET" or rng.random() >= self.chance:
+            return first
+        self.doubled += 1
+        second = super().once(method, path, **more)
+        return first if first is not None and first.status_code < 500 else second
+
+
+def nodes_of(fleet: Fleet, count: int, sizes: dict[str, int], history: Any) -> list[Eager]:
+    """Such nodes, begun."""
+    found = [Eager(lambda: fleet.url, f"n{i}", fleet.token(), sizes, history) for i in range(count)]
+    for node in found:
+        node.start()
+    return found
+
+
+class Storm:
+    """Trouble for some time: owners are killed and begun again, others are stopped for longer than their lease lasts.
+
+    `run` returns when all of it is over; then the figures are there.
+    """
+
+    def __init__(self, fleet: Fleet, seed: int) -> None:
+        self._fleet, self._rng = fleet, random.Random(seed)
+        self.kills = self.zombies = self.answered = self.unanswered = 0
+        self.longest_s = 0.0
+
+    def run(self, seconds: float, pause_s: float) -> None:
+        """Something every `pause_s`, until that time has passed."""
+        end = time.monotonic() + seconds
+        over = threading.Event()
+        watching = threading.Thread(target=self._watch, args=(over,))
+        watching.start()
+        try:
+            while time.monotonic() < end:
+                time.sleep(self._rng.uniform(0.5, 1.5) * pause_s)
+                self._strike()
+        finally:
+            over.set()
+            watching.join()
+
+    def _strike(self) -> None:
+        """Something happens to the owner, and is over."""
+        owner = self._fleet.owner()
+        if self._rng.random() < 0.6:
+            owner.kill()
+            self.kills += 1
+            if self._rng.random() < 0.7:  # else it takes its own lease up again, at once
+                self._await_another(owner)
+            owner.start(ready=False)
+            return
+        self.zombies += 1
+        signal_of(owner, signal.SIGSTOP)
+        try:
+            self._await_another(owner)
+        finally:
+            signal_of(owner, signal.SIGCONT)
+
+    def _await_another(self, gone: Server) -> None:
+        until("another owner", lambda: lease(self._fleet.database_url)[1] not in ("", gone.url))
+
+    def _watch(self, over: threading.Event) -> None:
+        """Ask whoever is next, again and again; how long nobody could answer."""
+        since = time.monotonic()
+        with client(timeout=5.0, headers={"Authorization": f"Bearer {OPERATOR}"}) as asks:
+            while not over.wait(0.05):
+                try:
+                    found = asks.get(f"{self._fleet.url}/api/v1/jobs").status_code == 200
+                except httpx.TransportError:
+                    found = False
+                if found:
+                    self.longest_s, since = max(self.longest_s, time.monotonic() - since), time.monotonic()
+                self.answered, self.unanswered = self.answered + found, self.unanswered + (not found)
+
+    def figures(self) -> dict[str, float]:
+        """What there is to print."""
+        return {
+            "kills of an owner": self.kills,
+            "owners stopped for longer than their lease": self.zombies,
+            "epochs": lease(self._fleet.database_url)[0],
+            "questions answered": self.answered,
+            "questions not answered": self.unanswered,
+            "longest time without an answer, s": round(self.longest_s, 2),
+        }
+
+
+def signal_of(server: Server, sig: int) -> None:
+    """Send a signal to a member's process."""
+    os.kill(server.pid, sig)
+
+
+def doubled(url: str) -> list[Any]:
+    """What the journal and what follows from it have twice, or not at all: nothing of it may be."""
+    twice = "SELECT job, {0}, count(*) FROM {1} GROUP BY job, {0} HAVING count(*) > 1"
+    found = rows(url, twice.format("seq", "events")) + rows(url, twice.format("number", "versions"))
+    for job, count, last in rows(url, "SELECT job, count(*), max(number) FROM versions GROUP BY job"):
+        if count != last + 1:
+            found.append((job, "versions", count, last))
+    for job, first, last, count in rows(url, "SELECT job, min(seq), max(seq), count(*) FROM events GROUP BY job"):
+        if count != last - first + 1:
+            found.append((job, "events", first, last, count))
+    return found
