@@ -11,6 +11,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,9 +81,17 @@ class Database:
             raise
 
     def _seize(self) -> None:
+        try:
+            self._take()
+        except DBAPIError:
+            if not self._place.evict():
+                raise
+            self._take()
+        self._place.renewed()
+
+    def _take(self) -> None:
         with self._place.engine.begin() as connection:
             self._place.seize(connection)
-        self._place.renewed()
 
     @property
     def owns(self) -> bool:
@@ -111,9 +120,27 @@ class Database:
         return future
 
     def _serve(self) -> None:
-        with self._place.engine.connect() as connection:
-            while (batch := self._gather()) is not None:
-                self._commit(connection, batch)
+        """The writer's whole life. Whatever goes wrong, those who wait are told, and the next are served."""
+        batch: list[_Job] | None = []
+        while batch is not None:
+            try:
+                with self._place.engine.connect() as connection:
+                    while (batch := self._gather()) is not None:
+                        self._commit(connection, batch)
+            except Exception as error:  # a thread that ended would let all who wait do so for ever
+                log.error("the writer begins anew", error=repr(error), exc_info=error)
+                for job in batch or ():
+                    job.fail(_storage_failed(error))
+                batch = []
+                if self._closing.wait(RECONNECT_S):
+                    self._refuse_all(error)
+                    batch = None
+
+    def _refuse_all(self, error: Exception) -> None:
+        """The end has come, and the database is not to be reached."""
+        with suppress(queue.Empty):
+            while (job := self._queue.get_nowait()) is not None:
+                job.fail(_storage_failed(error))
 
     def _gather(self) -> list[_Job] | None:
         """All that waits; nothing, when the lease has to be renewed before anything comes; None: this is the end."""

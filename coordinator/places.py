@@ -29,6 +29,7 @@ from sqlalchemy import (
     inspect,
     make_url,
     select,
+    text,
     update,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -48,6 +49,13 @@ _MINE = (leases.c.name == OWNER) & (leases.c.epoch == bindparam("of_epoch"))
 _DURABLE = func.set_config("synchronous_commit", "on", True)
 # It waits for the transaction in doubt, if the server has not ended that yet.
 _COMMITS = select(leases.c.commits).where(_MINE).with_for_update()
+
+# Whoever has changed the row and not committed yet, though his lease, or that of his former life, has ended.
+_EVICT = text(
+    "SELECT pg_terminate_backend(pg_locks.pid) FROM pg_locks JOIN leases ON pg_locks.transactionid = leases.xmax"
+    " WHERE pg_locks.granted AND leases.name = :name"
+    " AND (leases.until < extract(epoch FROM clock_timestamp()) OR leases.holder = :holder)"
+)
 
 
 class Fenced(StorageFailed):
@@ -72,6 +80,9 @@ class Place(Protocol):
 
     def seize(self, connection: Connection) -> None:
         """Become the one that writes. Raises `StorageFailed` (`storage.locked`) while another is."""
+
+    def evict(self) -> bool:
+        """End what an owner whose time is over has left in the midst of something; whether there was anything."""
 
     def enter(self, connection: Connection, commits: int) -> None:
         """Begin a transaction, this process's `commits`th. Raises `Fenced` when another writes now."""
@@ -142,6 +153,9 @@ class SqliteFile:
     def seize(self, connection: Connection) -> None:
         """The lock has done it."""
 
+    def evict(self) -> bool:
+        return False
+
     def enter(self, connection: Connection, commits: int) -> None:
         """Nobody else can."""
 
@@ -190,6 +204,7 @@ class Postgres:
     def seize(self, connection: Connection) -> None:
         if self.epoch or not inspect(connection).has_table(leases.name):
             return  # seized already; or a new database: asked again after the tables are made
+        connection.execute(select(func.set_config("lock_timeout", str(int(self._seat.lease_s * 1000)), True)))
         free = {"name": OWNER, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
         connection.execute(insert(leases).on_conflict_do_nothing(), free)
         mine = (leases.c.holder == self._seat.name) | (leases.c.until < _CLOCK)
@@ -206,6 +221,11 @@ class Postgres:
                 hint="stop it, or wait: its standbys take over",
             )
         self.epoch = epoch
+
+    def evict(self) -> bool:
+        """(The server does so by itself, unless an owner was stopped between two halves of one statement.)"""
+        with self.engine.begin() as connection:
+            return bool(connection.execute(_EVICT, {"name": OWNER, "holder": self._seat.name}).all())
 
     def enter(self, connection: Connection, commits: int) -> None:
         here = {"of_epoch": self.epoch, "of_commits": commits}

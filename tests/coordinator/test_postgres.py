@@ -269,6 +269,39 @@ def test_who_was_silent_for_too_long_cannot_write_any_more(url: str, tmp_path: P
     assert kept(url) == ["early"]
 
 
+def test_what_a_stopped_owner_was_in_the_midst_of_is_ended(url: str) -> None:
+    """The server waits for it without an end when it was stopped between two halves of one statement."""
+
+    async def work() -> None:
+        async with opened(url):
+            pass
+        with psycopg.connect(url) as stopped:
+            stopped.execute("UPDATE leases SET commits = 7")
+            alone = seat.Seat(places.server(url), None, 0.5)
+            database = Database(url, None, alone)
+            await database.write(add("next"))
+            await database.close()
+            alone.close()
+            with pytest.raises(psycopg.OperationalError, match="terminat"):
+                stopped.execute("SELECT 1")
+
+    run(work())
+    assert kept(url) == ["next"]
+
+
+def test_a_writer_goes_on_after_what_nobody_foresaw(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with opened(url) as database:
+            with monkeypatch.context() as patch:
+                patch.setattr(database, "_commit", lambda connection, batch: 1 // 0)
+                with pytest.raises(ZeroDivisionError):
+                    await database.write(add("a"))
+            await database.write(add("b"))
+
+    run(work())
+    assert kept(url) == ["b"]
+
+
 def test_an_owner_that_has_nothing_to_write_renews_its_lease(url: str) -> None:
 
     async def work() -> None:
