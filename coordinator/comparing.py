@@ -5,11 +5,12 @@ The figures are those of `shoal compare` (shoal/compare.py): best, last, and the
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 KEPT = 128
 """Ended runs whose columns are remembered: they change no more."""
 
+AT_ONCE = 10
+"""Runs that are read together."""
+
 DRAWN = ("accuracy", "loss")
 HELD_OUT = "held_out/"
 
@@ -37,16 +41,13 @@ class Columns:
     closed: list[float] = field(default_factory=list)
     metrics: dict[str, list[float | None]] = field(default_factory=dict)
 
-    def add(self, number: int, closed: float, metrics: dict[str, object]) -> None:
-        """The next version."""
-        for name, value in metrics.items():
-            if _is_drawn(name):
-                self.metrics.setdefault(name, [None] * len(self.numbers)).append(_number(value))
-        self.numbers.append(number)
-        self.closed.append(closed)
-        for column in self.metrics.values():
-            if len(column) < len(self.numbers):
-                column.append(None)
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Any]]) -> Columns:
+        """From the versions' numbers, when they closed, and their metrics."""
+        told = [metrics for *_, metrics in rows]
+        names = filter(_is_drawn, set().union(*told))
+        columns = {name: [_number(metrics[name]) if name in metrics else None for metrics in told] for name in names}
+        return cls([number for number, _, _ in rows], [closed for _, closed, _ in rows], columns)
 
     def names(self, what: str) -> set[str]:
         """Its metrics of one kind."""
@@ -90,20 +91,28 @@ class Comparing:
         found = {name: self._ended[name] for name in names if name in self._ended}
         unknown = [name for name in names if name not in found]
         ended = {name for name in unknown if coordinator.record(name).ended_at is not None}  # before they are read
-        fresh = {name: await self._read(coordinator, name) for name in unknown}
+        fresh: dict[str, Columns] = {}
+        for place in range(0, len(unknown), AT_ONCE):
+            fresh |= await self._read(coordinator, unknown[place : place + AT_ONCE])
         self._ended.update((name, fresh[name]) for name in ended)
         while len(self._ended) > KEPT:
             self._ended.popitem(last=False)
         return found | fresh
 
-    async def _read(self, coordinator: Coordinator, name: str) -> Columns:
-        """One run; the event loop does other things between two of them."""
-        query = select(versions.c.number, versions.c.closed, versions.c.metrics).where(versions.c.job == name)
-        run = Columns()
+    async def _read(self, coordinator: Coordinator, names: Sequence[str]) -> dict[str, Columns]:
+        """A few runs in one query; the event loop does other things between two of them."""
+        query = select(versions.c.job, versions.c.number, versions.c.closed, versions.c.metrics)
+        query = query.where(versions.c.job.in_(names)).order_by(versions.c.job, versions.c.number)
         async with coordinator.database.reader.connect() as connection:
-            for number, closed, metrics in await connection.execute(query.order_by(versions.c.number)):
-                run.add(number, closed, metrics)
-        return run
+            found = await connection.execute(query)
+        rows: dict[str, list[Sequence[Any]]] = {name: [] for name in names}
+        for job, *row in found:
+            rows[job].append(row)
+        runs: dict[str, Columns] = {}
+        for name in names:
+            runs[name] = Columns.of(rows.pop(name))
+            await asyncio.sleep(0)
+        return runs
 
 
 class Score:

@@ -60,7 +60,9 @@ def test_a_hundred_runs_take_one_request(address: str, page: Page, errors: list[
     expect(page.get_by_test_id("compare-accuracy")).to_contain_text("and 92 more in the table")
     about_runs = [url for url in asked if "run-" in url]
     assert all("/api/v1/compare?" in url for url in about_runs)
-    assert len(about_runs) <= 2, "one more when the stream has opened"
+    expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
+    expect(page.get_by_test_id("compare-accuracy").locator(".readout")).to_contain_text("run-000")
+    assert len(about_runs) == 1, "the stream's first word tells nothing new of them"
     assert not errors
 
 

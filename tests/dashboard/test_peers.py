@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.coordinator.server import Inside, inside
+from tests.coordinator.stage import SIZE, by_hand
 from tests.dashboard.crowd import BYTES, Crowd
 from tests.dashboard.stage import PATIENCE_MS
 
@@ -221,9 +222,12 @@ def test_the_list_of_jobs_says_who_leads(away: Crowd, page: Page, errors: list[s
     assert not errors
 
 
-def test_a_job_that_must_stay_has_no_peers(running: Inside, page: Page, errors: list[str]) -> None:
+def test_a_job_that_must_stay_has_its_servers_star_and_no_peers(running: Inside, page: Page, errors: list[str]) -> None:
     running.begin("stays", nodes=2)
+    node = by_hand(running, "s0", {"stays": SIZE})
     page.goto(f"{running.url}/jobs/stays", timeout=PATIENCE_MS)
     expect(page.get_by_test_id("version-count")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("topology")).to_contain_text("1 node at the server")
     expect(page.get_by_test_id("peers")).to_have_count(0)
+    node.client.close()
     assert not errors

@@ -1,6 +1,7 @@
 /** What the page of comparisons asks: one request for all runs. The stream tells of versions, not of these figures. */
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
+import { UNTOLD } from "../live/mayStand";
 import { comparisonOf, type Comparison } from "./runs";
 
 /** Points that are drawn in all; the fewer runs, the more of each. */
@@ -23,6 +24,7 @@ export const compareQuery = (names: string[], target: number | undefined) =>
     // Another target is another question about the same runs: what is shown stays until its answer comes.
     placeholderData: (before?: Comparison) => (before && isOf(before, names) ? before : undefined),
     structuralSharing: false,
+    meta: UNTOLD,
   });
 
 const isOf = (comparison: Comparison, names: string[]): boolean =>

@@ -11,8 +11,9 @@ import { Moves } from "./Moves";
 import { NodesTable } from "./NodesTable";
 import type { ViewProps } from "./tabs";
 
-// Most jobs have neither.
+// Beneath what people look at first.
 const DriftPanel = lazy(async () => ({ default: (await import("../drift/DriftPanel")).DriftPanel }));
+const ServerPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).ServerPanel }));
 const PeersPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).PeersPanel }));
 
 const NONE: never[] = [];
@@ -28,7 +29,7 @@ export function Overview({ job, versions, nodes }: ViewProps) {
           <MetricCharts job={job} versions={versions} nodes={nodes} />
           <Suspense>
             {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
-            {mayGossip(job) && <PeersPanel job={job} nodes={nodes} />}
+            {mayGossip(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
           </Suspense>
           <div className="panel">
             <TrafficChart versions={versions} unit={unitOf(job)} up={job.up_bytes} down={job.down_bytes} />

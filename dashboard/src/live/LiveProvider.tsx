@@ -1,10 +1,11 @@
-import { useQueryClient, type QueryClient } from "@tanstack/react-query";
+import { useQueryClient, type Query, type QueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
 import { applyDeltas } from "./apply";
 import { Batcher, type Haste } from "./batch";
 import { begin, type Connection } from "./connection";
 import type { Delta } from "./delta";
 import { deltas } from "./log";
+import { mayStand } from "./mayStand";
 import { newLines } from "./newLines";
 import { LiveStream } from "./stream";
 
@@ -23,12 +24,16 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   const [connection, setConnection] = useState(() => begin(Date.now()));
   const { stream, batch } = useMemo(() => {
     const batch = new Batcher<Delta>((items) => applyDeltas(client, items), BATCH_INTERVAL, hasteOf);
+    let first = true;
     const stream = new LiveStream({
       delta: (delta) => {
         deltas.push(delta);
         batch.push(delta);
       },
-      hello: () => void refetch(client),
+      hello: () => {
+        void refetch(client, first);
+        first = false;
+      },
       connection: setConnection,
     });
     return { stream, batch };
@@ -53,11 +58,15 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   );
 }
 
-/** Everything anew. What is on its way was asked for before the stream began and may have missed what lies between. */
-async function refetch(client: QueryClient): Promise<void> {
-  await client.cancelQueries();
+/**
+ * Everything anew. What is on its way was asked for before the stream began and may have missed what lies between; but
+ * what asks by itself and hears of no event has missed nothing when the page has only just begun to listen.
+ */
+async function refetch(client: QueryClient, first: boolean): Promise<void> {
+  const predicate = (query: Query) => !first || !mayStand(query);
+  await client.cancelQueries({ predicate });
   newLines.tell();
-  await client.invalidateQueries();
+  await client.invalidateQueries({ predicate });
 }
 
 export const useConnection = (): Connection => useContext(ConnectionContext);

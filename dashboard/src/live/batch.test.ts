@@ -89,3 +89,32 @@ test("what is measured just before a round closes goes with it; alone it waits a
   vi.advanceTimersByTime(60);
   expect(flushed[1]).toEqual(["metric of n1"]);
 });
+
+test("a round does not wait for what was measured before it", () => {
+  const flushed: string[][] = [];
+  const batch = new Batcher<string>((items) => flushed.push(items), 250, haste);
+  batch.push("metric of n0");
+  vi.advanceTimersByTime(260);
+  expect(flushed).toEqual([["metric of n0"]]);
+  batch.push("round 1");
+  vi.advanceTimersByTime(0);
+  expect(flushed[1]).toEqual(["round 1"]);
+});
+
+test("charts are given four batches a second at most, whatever comes when", () => {
+  const at: number[] = [];
+  const isDrawn = (items: string[]) => items.some((item) => haste(item) !== "plain");
+  const batch = new Batcher<string>((items) => void (isDrawn(items) && at.push(performance.now())), 250, haste);
+  for (const quiet of [1000, 600, 300, 0]) {
+    vi.advanceTimersByTime(quiet);
+    batch.push("metric");
+    vi.advanceTimersByTime(255);
+    for (let step = 0; step < 120; step++) {
+      batch.push(["round", "metric", "busy"][step % 3] as string);
+      vi.advanceTimersByTime(10);
+    }
+  }
+  vi.advanceTimersByTime(1000);
+  expect(at.length).toBeGreaterThan(15);
+  for (const [index, moment] of at.entries()) if (index >= 4) expect(moment - at[index - 4]!).toBeGreaterThanOrEqual(998);
+});

@@ -7,16 +7,24 @@ interface Waiting<T> {
   since: number;
 }
 
+/** Charts are drawn at most so often in as many intervals. */
+const DRAWN_MAX = 4;
+/** What is no round is drawn by itself only while there were fewer: there must be room for a round. */
+const ALONE_MAX = 2;
+
 /**
- * Gathers items and hands them on in their order. Charts are given a batch at most once per `interval` ms, and so is
- * everything else; a new round waits for nothing but the charts' last batch. What nodes tell of themselves just before a
- * round closes would start that clock: so what is only drawn waits an interval, and goes with a round that comes meanwhile.
+ * Gathers items and hands them on in their order: rounds at most once per `interval` ms, everything else likewise, and to
+ * charts four batches in four intervals. A new round waits for nothing but the last round. What nodes tell of themselves
+ * before a round closes waits an interval and goes with a round that comes meanwhile; by itself it is drawn only where
+ * that cannot make a round wait.
  */
 export class Batcher<T> {
   private items: Waiting<T>[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
   private last = -Infinity;
-  private lastDrawn = -Infinity;
+  private lastRound = -Infinity;
+  /** When charts were given their last batches. */
+  private drawn: number[] = [];
 
   constructor(
     private readonly flush: (items: T[]) => void,
@@ -46,7 +54,14 @@ export class Batcher<T> {
     const drawn = this.items.find(({ haste }) => haste !== "plain");
     if (drawn === undefined) return Infinity;
     const isRound = this.items.some(({ haste }) => haste === "round");
-    return (isRound ? this.lastDrawn : Math.max(this.lastDrawn, drawn.since)) + this.interval;
+    if (isRound) return Math.max(this.lastRound + this.interval, this.room(DRAWN_MAX));
+    const last = this.drawn.at(-1) ?? -Infinity;
+    return Math.max(Math.max(last, drawn.since) + this.interval, this.room(ALONE_MAX));
+  }
+
+  /** When fewer than so many batches lie within the time that four may take. */
+  private room(most: number): number {
+    return (this.drawn.at(-most) ?? -Infinity) + DRAWN_MAX * this.interval;
   }
 
   private run(): void {
@@ -58,7 +73,10 @@ export class Batcher<T> {
     const ready = all ? this.items : this.items.slice(0, drawn);
     this.items = all ? [] : this.items.slice(drawn);
     this.last = now;
-    if (all && drawn !== -1) this.lastDrawn = now;
+    if (all && drawn !== -1) {
+      this.drawn = [...this.drawn, now].slice(-DRAWN_MAX);
+      if (ready.some(({ haste }) => haste === "round")) this.lastRound = now;
+    }
     if (ready.length > 0) this.flush(ready.map(({ item }) => item));
     if (this.items.length > 0) this.wait();
   }

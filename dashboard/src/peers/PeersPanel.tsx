@@ -35,6 +35,21 @@ export function PeersPanel({ job, nodes }: Props) {
   return <Known job={job} nodes={nodes} view={data} now={now} />;
 }
 
+/** The nodes of a job that its server never leaves. */
+export function ServerPanel({ job, nodes }: Props) {
+  const clock = useNow();
+  const now = hasEnded(job) ? null : clock;
+  const { data: traffic = NONE } = useQuery(kindsQuery(job));
+  const served = useMemo(() => withServer(traffic), [traffic]);
+  const drawn = useGraph(nodes, NONE, served, now);
+  if (nodes.length === 0) return null;
+  return (
+    <div className="panel">
+      <Topology job={job} graph={drawn} now={now} />
+    </div>
+  );
+}
+
 function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number | null }) {
   const { data: traffic = NONE } = useQuery(kindsQuery(job));
   const served = useMemo(() => withServer(traffic), [traffic]);
