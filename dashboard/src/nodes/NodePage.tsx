@@ -126,7 +126,7 @@ function Parts({ node }: { node: NodeDetail }) {
               {node.parts.map((part) => (
                 <tr key={part.job}>
                   <th scope="row">
-                    <Link href={jobPath(part.job)}>{visible(part.job)}</Link> {part.here && <span className="badge">takes part</span>}
+                    <Link href={jobPath(part.job)}>{visible(part.job)}</Link> {part.here && <span className="badge part">takes part</span>}
                   </th>
                   <td className="num">{count(part.reports)}</td>
                   <td className="num">{part.reported_at === null ? UNKNOWN : clock(Date.parse(part.reported_at), Date.now())}</td>
