@@ -146,7 +146,7 @@ async def measured(served: Served, options: Any) -> tuple[list[dict[str, Any]], 
     clients = await entered(served, "c", options.clients)
     phases = await rounds(served, clients, options)
     await asyncio.gather(*(client.close() for client in clients))
-    return [phase.row() for phase in phases], await idle(served, options.idle) if options.idle else {}
+    return [phase.row() for phase in phases if phase.requests], await idle(served, options.idle) if options.idle else {}
 
 
 async def entered(served: Served, letter: str, number: int) -> list[Client]:

@@ -94,6 +94,10 @@ async def _reader_or_node(request: Request) -> Principal | None:
 
 
 async def _node(request: Request) -> str:
+    return node_of(request)
+
+
+def node_of(request: Request) -> str:
     """The name of the node that asks; it must speak a protocol that we speak."""
     who = _permitted(request, "node")
     spoken = request.headers.get("shoal-protocol", "")

@@ -6,6 +6,7 @@ and the connection closed. (Receipt deadlines, which must see the socket, are in
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from coordinator import problems
 from coordinator.protocol import SCOPE_KEY
 from coordinator.settings import Settings
+from coordinator.steering import Steering
 from shoal.wire import HEAD_BYTES_MAX, INLINE_BYTES_MAX, PROTOCOLS
 
 Message = MutableMapping[str, Any]
@@ -38,8 +40,8 @@ HEADERS = [
 class Guard:
     """An ASGI middleware around the whole application."""
 
-    def __init__(self, app: App, settings: Settings) -> None:
-        self.app, self.settings = app, settings
+    def __init__(self, app: App, settings: Settings, steering: Steering) -> None:
+        self.app, self.settings, self.steering = app, settings, steering
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,12 +49,12 @@ class Guard:
             return
         refused = refusal(scope, self.settings)
         if refused is not None:
-            sending = with_headers(send, scope["path"])
+            sending = with_headers(send, scope["path"], self.steering)
             for message in problems.raw(*refused, scope["path"]):
                 await sending(message)
             return
         receiving, closing = _closing_on_strangers(scope, receive, send)
-        await self.app(scope, receiving, with_headers(closing, scope["path"]))
+        await self.app(scope, receiving, with_headers(closing, scope["path"], self.steering))
 
 
 def refusal(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, str, str, str] | None:
@@ -108,13 +110,26 @@ def _closing_on_strangers(scope: MutableMapping[str, Any], receive: Receive, sen
     return receiving, sending
 
 
-def with_headers(send: Send, path: str) -> Send:
-    """Add the headers that make a browser careful. The API's own documentation loads its script from elsewhere."""
+def with_headers(send: Send, path: str, steering: Steering | None = None) -> Send:
+    """Add the headers that make a browser careful; and who is to come again is told when, so that not all come at once.
+
+    The API's own documentation loads its script from elsewhere.
+    """
     headers = HEADERS[:-1] if path.startswith(_DOCS) else HEADERS
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message["headers"], *headers]
+            if steering is not None and message["status"] in problems.RETRY_AFTER_S:
+                message["headers"] = _spread(message["headers"], steering.pause_s())
         await send(message)
 
     return sending
+
+
+def _spread(headers: list[tuple[bytes, bytes]], pause_s: float) -> list[tuple[bytes, bytes]]:
+    """With so much more in a `Retry-After` that stands there."""
+    return [
+        (name, str(int(value) + math.ceil(pause_s)).encode() if name == b"retry-after" else value)
+        for name, value in headers
+    ]

@@ -48,9 +48,9 @@ TERM_LEAP = 1000
 """Terms rise by one when nodes go away or a coordinator starts: no node that is right knows one so much higher."""
 
 
-def framed(job: str, message: Message, payload: bytes = b"") -> Response:
-    """A frame as a response."""
-    return Response(wire.encode(wire.Frame(job, message, payload)), media_type=wire.MEDIA_TYPE)
+def framed(job: str, message: Message, payload: bytes = b"", protocol: int | None = None) -> Response:
+    """A frame as a response, in our newest protocol unless another is named."""
+    return Response(wire.encode(wire.Frame(job, message, payload), protocol), media_type=wire.MEDIA_TYPE)
 
 
 def decoded(data: bytes, job: str, kind: type[Message]) -> wire.Frame:
@@ -74,6 +74,11 @@ class Hearing:
 
     def _label(self, version: int, kind: str) -> None:
         label(self.request, self.job, version, self.node, kind)
+
+    def framed(self, message: Message, payload: bytes = b"") -> Response:
+        """An answer, in the protocol in which was asked: a node of an earlier release reads no newer one."""
+        spoken = self.request.headers.get("shoal-protocol", "")
+        return framed(self.job, message, payload, int(spoken) if spoken else None)
 
     def _driver(self) -> Driver | None:
         """The job's driver; None when it has ended. Raises `Refused` for a job that there is not."""
@@ -103,7 +108,7 @@ class Hearing:
         crashpoint("report.received")
         driver = self._driver()
         if driver is None:
-            return framed(self.job, Ack(message.order, False, "the job has ended"))
+            return self.framed(Ack(message.order, False, "the job has ended"))
         self._label(min(message.version, driver.hub.version), "report")
         await driver.settled()  # a hub that is being restored knows of no order, and one that breaks now of too many
         order, answer = driver.order_of(self.node), driver.hub.verdict(message)
@@ -111,7 +116,7 @@ class Hearing:
             assert order is not None
             answer = await self._count(driver, order, message, payload)
         crashpoint("report.answer")
-        return framed(self.job, answer)
+        return self.framed(answer)
 
     async def _count(self, driver: Driver, order: Order, message: Report, payload: bytes) -> Ack:
         """Body, verdict, journal, hub. A refusal leaves everything as it was, except what people read."""
@@ -168,12 +173,12 @@ class Hearing:
         message = replace(said, node=self.node, error=said.error[:1000])
         driver = self._driver()
         if driver is None:
-            return framed(self.job, Ack(message.order, False, "the job has ended"))
+            return self.framed(Ack(message.order, False, "the job has ended"))
         await driver.settled()
         order = driver.order_of(self.node)
         if order is not None and order.id == message.order:  # else it is withdrawn already, and nobody's concern
             self.coordinator.presence.doing[self.job, self.node].fail(message.error)
-        return framed(self.job, await driver.answer(message, self.node))
+        return self.framed(await driver.answer(message, self.node))
 
     # What stands
 
@@ -200,7 +205,7 @@ class Hearing:
         driver = self._driver()
         self._label(-1, "join")
         if driver is None:
-            return framed(self.job, Stop(self._over().message))
+            return self.framed(Stop(self._over().message))
         if away is not None:
             driver.check_gossip()
         self.coordinator.presence.heard(self.node)
@@ -212,16 +217,19 @@ class Hearing:
         """What stands, at once."""
         driver = self._driver()
         if driver is None:
-            return framed(self.job, Stop(self._over().message))
+            return self.framed(Stop(self._over().message))
         self.coordinator.presence.heard(self.node)
         await driver.settled()
-        if not driver.hub.knows(self.node):
-            await driver.tell(self._sign())
+        await self.seen(driver)
         return await self._stands(driver)
 
-    def _sign(self) -> Poll:
-        """A sign of life of a node that the hub does not know to be there, with what it has said of itself."""
-        return Poll(self.node, self.coordinator.presence.about(self.node))
+    async def seen(self, driver: Driver) -> bool:
+        """Tell a hub of a node that it does not know to be there, with what that has said of itself; whether it was
+        news."""
+        if driver.hub.knows(self.node):
+            return False
+        await driver.tell(Poll(self.node, self.coordinator.presence.about(self.node)))
+        return True
 
     async def wait(self, mine: tuple[OrderId, int] | None, wait_s: float) -> Response:
         """What stands, as soon as it differs from what the node holds; a lease when nothing comes in that time."""
@@ -235,15 +243,14 @@ class Hearing:
                 bell.clear()
                 driver = self._driver()
                 if driver is None:
-                    return framed(self.job, Stop(self._over().message))
+                    return self.framed(Stop(self._over().message))
                 await driver.settled()
-                if not driver.hub.knows(self.node):
-                    await driver.tell(self._sign())
+                if await self.seen(driver):
                     await driver.settled()
                 found, left = self.news(driver, mine), deadline - loop.time()
                 closed = exchange is not None and exchange.closed
                 if found is not None or left <= 0 or closed or not self.coordinator.ready:
-                    return found or framed(self.job, Lease(driver.term))
+                    return found or self.framed(Lease(driver.term))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await bell.wait()
@@ -255,13 +262,13 @@ class Hearing:
             return self.order(driver, standing, known=mine is not None and mine[0] == standing.id)
         if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, self.node, mine[0]):
             self._label(driver.hub.version, "poll")
-            return framed(driver.name, standing)
+            return self.framed(standing)
         return None
 
     async def _stands(self, driver: Driver) -> Response:
         await driver.settled()
         standing = driver.hub.standing(self.node)
-        return self.order(driver, standing) if isinstance(standing, Order) else framed(self.job, standing)
+        return self.order(driver, standing) if isinstance(standing, Order) else self.framed(standing)
 
     def order(self, driver: Driver, order: Order, *, known: bool = False) -> Response:
         """An order, with its body if that is small; in short where the node has the order and it was only amended."""
@@ -272,7 +279,7 @@ class Hearing:
         if not known and order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
             payload = driver.along(order.body)  # small, and just written: no thread is worth it
         crashpoint("order.answer")
-        return framed(driver.name, amendment(order) if known else order, payload)
+        return self.framed(amendment(order) if known else order, payload)
 
     async def leave(self) -> None:
         """The node goes from this job and hands its order back."""

@@ -87,7 +87,7 @@ class Presence:
         """A sign of life."""
         now = time.monotonic()
         self.leases.heard(node, now)
-        self._last[node] = now
+        self._last[node] = max(now, self._last.get(node, now))
         self.lost.discard(node)
         self.changed.add(node)
 
@@ -104,15 +104,22 @@ class Presence:
         self.info.setdefault(node, {})
         self.joined_at.setdefault(node, time.time())
 
-    def expect(self, node: str) -> None:
-        """A member of a job: it has a whole lease from now on if it has none, as after a restart."""
+    def expect(self, node: str, spare_s: float = 0.0) -> None:
+        """A member of a job: it has a whole lease, and so much more, from now on if it has none, as after a restart."""
         now = time.monotonic()
         if self.leases.age(node, now) is None:
-            self.leases.heard(node, now)
+            self.leases.heard(node, now + spare_s)
+
+    def pause(self, node: str, seconds: float) -> None:
+        """A node was asked to stay away for so long: its lease begins after that."""
+        self._last[node] = time.monotonic() + seconds
+        self.leases.heard(node, self._last[node])
 
     @contextmanager
     def listening(self, node: str) -> Iterator[None]:
-        """While a node's poll is open, it is there."""
+        """While a node's poll is open, it is there; and if it was asked to stay away for a while, that is over."""
+        self.leases.forget(node)
+        self._last.pop(node, None)
         self.heard(node)
         self._open[node] += 1
         try:
@@ -136,7 +143,7 @@ class Presence:
         """Seconds since the last sign of life; None when there was none in this process."""
         if self._open.get(node):
             return 0.0
-        return time.monotonic() - self._last[node] if node in self._last else None
+        return max(0.0, time.monotonic() - self._last[node]) if node in self._last else None
 
     def is_stale(self, node: str) -> bool:
         """Silent for more than half of its lease."""

@@ -120,6 +120,19 @@ def of(error: ShoalError, path: str) -> Response:
     return problem(status_of(error), error.message, error.code, hint, path)
 
 
+def unreadable(error: Exception, path: str) -> Response:
+    """The database does not answer."""
+    log.error("the database does not answer", path=path, error=str(error))
+    hint = "ask again in a moment; else look at the coordinator's log"
+    return problem(503, "the database does not answer", "storage.unreachable", hint, path)
+
+
+def unexpected(error: Exception, path: str) -> Response:
+    """A fault of our own."""
+    text = f"the coordinator has met a bug: {type(error).__name__}"
+    return problem(500, text, "internal", "look at the coordinator's log", path)
+
+
 def allowed(request: Request) -> list[str]:
     """The methods that the API answers at that path; none where there is only the dashboard's page."""
     routes = [route for route in request.app.routes if getattr(route, "path", "") != PAGE]
@@ -134,10 +147,8 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, ShoalError)
         return of(error, request.url.path)
 
-    async def unreadable(request: Request, error: Exception) -> Response:
-        log.error("the database does not answer", path=request.url.path, error=str(error))
-        hint = "ask again in a moment; else look at the coordinator's log"
-        return problem(503, "the database does not answer", "storage.unreachable", hint, request.url.path)
+    async def no_database(request: Request, error: Exception) -> Response:
+        return unreadable(error, request.url.path)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -153,14 +164,13 @@ def install(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"]).encode(errors="replace").decode()
         return problem(422, f"{where}: {first['msg']}", "request.invalid", "see /docs", request.url.path)
 
-    async def unexpected(request: Request, error: Exception) -> Response:
-        text = f"the coordinator has met a bug: {type(error).__name__}"
-        return problem(500, text, "internal", "look at the coordinator's log", request.url.path)
+    async def bug(request: Request, error: Exception) -> Response:
+        return unexpected(error, request.url.path)
 
     app.openapi = partial(_document, app)  # type: ignore[method-assign]
-    app.add_exception_handler(Exception, unexpected)
+    app.add_exception_handler(Exception, bug)
     app.add_exception_handler(ShoalError, shoal_error)
-    app.add_exception_handler(OperationalError, unreadable)
+    app.add_exception_handler(OperationalError, no_database)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, invalid)
 

@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from coordinator.app import create_app, operator_token
+from coordinator.express import Express
 from coordinator.guard import App, Guard
 from coordinator.ledger import Ledger
 from coordinator.memory import keep_big_blocks
@@ -86,7 +87,7 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
 
     def make(ledger: Ledger, seat: Seat | None = None) -> tuple[Coordinator, App]:
         coordinator = Coordinator(settings, ledger, operator_token(settings), seat)
-        return coordinator, Guard(create_app(coordinator), settings)
+        return coordinator, Guard(Express(create_app(coordinator), coordinator), settings, coordinator.steering)
 
     house: Alone | Replica
     if is_shared(settings.url):

@@ -34,6 +34,7 @@ from coordinator.replica_views import Standing
 from coordinator.retention import Retention
 from coordinator.seat import Seat
 from coordinator.settings import Settings
+from coordinator.steering import Steering
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
 from coordinator.watch import Around, Watch
@@ -78,6 +79,7 @@ class Coordinator:
         self.broadcast = Broadcast()
         self.logbook = Logbook(settings)
         self.presence = Presence(settings.lease_s)
+        self.steering = Steering(settings.arrivals_per_s, lambda: len(self.presence.leases))
         self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
         self.relays, self.readmissions = Relays(self.papers), Relays(self.papers)  # each with windows of its own
         self.peers, self.manifests = Peers(self.relays.carrier), Manifests()
@@ -361,6 +363,7 @@ class Coordinator:
             if self.database.fenced:
                 self.give_up()
                 return
+            self.steering.measure()
             try:
                 await self._lose_the_silent()
                 await self._after_versions()
@@ -382,9 +385,10 @@ class Coordinator:
 
     async def _lose_the_silent(self) -> None:
         running = [driver for driver in self.running() if not driver.restoring]
+        spare_s = self.steering.burden().pause_s_max  # an earlier process may have sent them away
         for driver in running:
             for member in driver.hub.roster.here():
-                self.presence.expect(member.node)
+                self.presence.expect(member.node, spare_s)
         for node in self.presence.expired():
             for driver in running:
                 found = driver.hub.roster.get(node)

@@ -54,6 +54,9 @@ class Settings(BaseModel):
     body_grace_s: int = Field(20, ge=1, description="seconds after which a body must have come at body_bytes_per_s_min")
     body_bytes_per_s_min: int = Field(500, ge=1, description="slowest body that is waited for")
 
+    arrivals_per_s: float = Field(
+        1000.0, gt=0, description="polls and refused requests a second beyond which nodes are asked to pause"
+    )
     lease_s: float = Field(15.0, gt=0, description="silence after which a node is taken for lost")
     beat_s: float = Field(2.0, gt=0, description="how often a training node says how far it is")
     poll_s_max: float = Field(25.0, gt=0, le=300, description="longest time that a poll is held open")

@@ -330,6 +330,11 @@ class Agent:
         most_s = min([self.backoff.most_s, *(job.ttl_s / POLLS_PER_TTL for job in self.jobs.values())])
         return replace(self.backoff, most_s=most_s)
 
+    @property
+    def _pause_s_max(self) -> float:
+        """The longest silence that no job takes for the coordinator's."""
+        return min((job.ttl_s / POLLS_PER_TTL for job in self.jobs.values()), default=inf)
+
     def _keep_pace(self) -> None:
         """Hold polls open no longer than any job allows."""
         shortest = min((job.ttl_s for job in self.jobs.values()), default=inf)
@@ -357,6 +362,8 @@ class Agent:
                     self.jobs[lease.job].lease(lease)
             if tries > 1 or found is None:
                 await self._look_again()
+            if found is None:
+                await asyncio.sleep(min(self._transport.pause_s, self._pause_s_max))
             news = await self._route(*found) if found else time.monotonic() - started > FRUITLESS_S_MAX
             fruitless = 0 if news else fruitless + 1
             if fruitless:

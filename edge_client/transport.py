@@ -33,12 +33,14 @@ class HttpTransport:
     jobs: tuple[str, ...] = ()
     leases: tuple[JobLease, ...] = ()
     """What the last poll was told of jobs that nodes may carry on."""
+    pause_s: float = 0.0
+    """How long it was asked to wait before the next."""
     _inline: dict[str, tuple[Ref, bytes]] = field(default_factory=dict)
     _tried: dict[str, OrderId] = field(default_factory=dict)
 
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         polled = self.polls.work(self.wait_s, held, self.jobs)
-        self.leases = polled.leases
+        self.leases, self.pause_s = polled.leases, polled.pause_s
         return self.taken(polled.frame) if polled.frame is not None else None
 
     def taken(self, frame: wire.Frame) -> tuple[str, Message]:

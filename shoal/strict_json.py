@@ -1,10 +1,16 @@
-"""JSON that has one meaning: UTF-8, finite numbers of a bounded length, each key once in its object."""
+"""JSON that has one meaning: UTF-8, finite numbers of a bounded length, each key once in its object.
+
+And our own values as it can carry them (`plain`).
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from base64 import b64encode
 from collections import Counter
+from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 DIGITS_MAX = 20
@@ -36,3 +42,24 @@ def _finite(text: str) -> float:
 
 def _whole(text: str) -> int:
     return int(text) if len(text) <= DIGITS_MAX else int(_refuse(f"{text[:DIGITS_MAX]}…"))
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a message: asked for often, and slow to say."""
+    return tuple(field.name for field in fields(kind))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64, messages objects."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if is_dataclass(value):
+        return {name: plain(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]
+    return value

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import json
 import math
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -37,6 +37,8 @@ from shoal.core.machine import Event
 from shoal.core.message import Message, Status
 from shoal.core.tree import DTYPES, Layout, Leaf, Slots, Tree, first_not_boolean, first_not_finite, norm
 from shoal.heads import COUNT_MAX, NAME, check
+
+plain = strict_json.plain
 
 PROTOCOLS = (1,)
 """Protocol versions that this release speaks, oldest first."""
@@ -356,21 +358,6 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64, messages objects."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    return value
-
-
 def _usual(kind: type[Any]) -> dict[str, Any]:
     """The defaults of a message's fields, as JSON values."""
     found = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
@@ -427,23 +414,26 @@ def _state(text: bytes) -> bytes:
     return state
 
 
-def encode_head(job: str, found: Message) -> bytes:
-    """A frame without its payload. Fields with their usual value are left out: in step, heads are most of the bytes."""
+def encode_head(job: str, found: Message, protocol: int | None = None) -> bytes:
+    """A frame without its payload, in the newest protocol unless another is named.
+
+    Fields with their usual value are left out: in step, heads are most of the bytes.
+    """
     usual = _USUAL[type(found)]
     sent = {name: value for name, value in to_json(found).items() if name not in NEVER_SENT}
     values = {name: value for name, value in sent.items() if name not in usual or value != usual[name]}
-    return headed({"job": job, **values})
+    return headed({"job": job, **values}, protocol)
 
 
-def headed(values: dict[str, Any]) -> bytes:
-    """A head of these values, and of our protocol, with its length before it."""
-    head = json.dumps({"shoal": PROTOCOLS[-1], **values}, separators=(",", ":"), allow_nan=False).encode()
+def headed(values: dict[str, Any], protocol: int | None = None) -> bytes:
+    """A head of these values, and of the protocol (none named: our newest), with its length before it."""
+    head = json.dumps({"shoal": protocol or PROTOCOLS[-1], **values}, separators=(",", ":"), allow_nan=False).encode()
     return len(head).to_bytes(4, "big") + head
 
 
-def encode(frame: Frame) -> bytes:
+def encode(frame: Frame, protocol: int | None = None) -> bytes:
     """A whole frame."""
-    return encode_head(frame.job, frame.message) + frame.payload
+    return encode_head(frame.job, frame.message, protocol) + frame.payload
 
 
 def head_bytes(prefix: bytes, most: int = HEAD_BYTES_MAX) -> int:

@@ -76,6 +76,10 @@ class _Collector:
         for (job, direction), count in sorted(coordinator.ledger.totals.items()):
             wire.add_metric([job, direction], count)
         yield wire
+        burden = coordinator.steering.burden()
+        yield GaugeMetricFamily("shoal_load", "Processor time that it takes, in cores, at most 1", burden.load)
+        yield GaugeMetricFamily("shoal_spread_seconds", "Time over which nodes are spread; 0: none", burden.window_s)
+        yield CounterMetricFamily("shoal_pauses", "Answers that asked a node to pause", coordinator.steering.pauses)
         with suppress(StorageFailed):  # a disk that cannot be asked: /readyz says so
             yield GaugeMetricFamily("shoal_disk_free_bytes", "Space left for bodies", coordinator.starts.free_bytes())
 

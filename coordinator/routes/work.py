@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import views
 from coordinator.access import Coord, Node, label, principal_of
-from coordinator.hearing import Hearing, decoded, framed, held_order
+from coordinator.driver import Driver
+from coordinator.hearing import Hearing, decoded, held_order
 from coordinator.problems import errors
 from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
+from coordinator.steering import HEADER
 from shoal import wire
 from shoal.core.errors import Refused
-from shoal.core.message import Fail, Leave, OrderId, Poll, Status, Stop
+from shoal.core.message import Fail, Leave, OrderId, Status, Stop
 
 router = APIRouter(tags=["node"], responses=errors(401, 403, 426))
 
@@ -34,6 +37,14 @@ Held = dict[str, tuple[OrderId, int]]
 """By job: the order in hand, and which form of it."""
 
 
+class Caller(NamedTuple):
+    """Who polls, and where."""
+
+    request: Request
+    coordinator: Coordinator
+    node: str
+
+
 def _held(texts: list[str]) -> Held:
     """`JOB:BOOT.N` or `JOB:BOOT.N.REV` of each order that the node works on."""
     split = [text.rpartition(":") for text in texts]
@@ -50,23 +61,33 @@ async def work(
     job: Annotated[list[str], Query(max_length=64, description="only these jobs")] = [],  # noqa: B006
 ) -> Response:
     """The order that stands for this node, as soon as it differs from what the node holds; a poll held open."""
-    holds = _held(held)
+    return await answer_poll(request, coordinator, node, wait_s, held, job)
+
+
+async def answer_poll(
+    request: Request, coordinator: Coordinator, node: str, wait_s: float, held: list[str], job: list[str]
+) -> Response:
+    """The answer to a poll whose parameters are within their limits."""
+    holds, only = _held(held), set(job)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + min(wait_s, coordinator.settings.poll_s_max)
+    came = loop.time()
+    deadline = came + min(wait_s, coordinator.settings.poll_s_max)
     bell, exchange = coordinator.bells[node], request.scope.get(SCOPE_KEY)
     if exchange is not None:
         exchange.gone = bell.set  # a node that hangs up is not waited for
-    _note_part(coordinator, node, set(job))
-    label(request, _only_job(coordinator, node), node=node, kind="poll")
+    running = coordinator.running()
+    _note_part(coordinator, node, running, only)
+    label(request, _only_job(running, node), node=node, kind="poll")
     coordinator.relays.found(node)
     with coordinator.presence.listening(node):
         while not (exchange is not None and exchange.closed):
             bell.clear()
             principal_of(request)  # raises when the credential was revoked meanwhile
-            answer = await _news(request, coordinator, node, holds, set(job))
+            running = coordinator.running()
+            answer = await _news(Caller(request, coordinator, node), running, holds, only)
             if answer is not None:
-                return _leased(coordinator, node, answer)
-            unsure = bell.is_set() or any(not driver.rests(node) for driver in coordinator.running())
+                return _leased(coordinator, node, running, answer)
+            unsure = bell.is_set() or any(not driver.rests(node) for driver in running)
             left = deadline + (BUSY_S if unsure else 0.0) - loop.time()
             if left <= 0 or not coordinator.ready:
                 break
@@ -75,21 +96,30 @@ async def work(
                     await bell.wait()
             except TimeoutError:
                 break
-    return _leased(coordinator, node, Response(status_code=204))
+    return _leased(coordinator, node, running, _paused(coordinator, node, loop.time() - came))
 
 
-def _note_part(coordinator: Coordinator, node: str, only: set[str]) -> None:
+def _paused(coordinator: Coordinator, node: str, held_s: float) -> Response:
+    """Nothing new; and when to come again, where there are many who do."""
+    pause_s = coordinator.steering.pause_s(held_s)
+    if not pause_s:
+        return Response(status_code=204)
+    coordinator.presence.pause(node, pause_s)
+    return Response(status_code=204, headers={HEADER: f"{pause_s:.2f}"})
+
+
+def _note_part(coordinator: Coordinator, node: str, running: Sequence[Driver], only: set[str]) -> None:
     """Who polls for a job is one of those who carry it on, if he can be known."""
-    for driver in coordinator.running():
+    for driver in running:
         if driver.spec.gossip.allowed:
             coordinator.papers.take_part(driver.name, node, wanted=not only or driver.name in only)
 
 
-def _leased(coordinator: Coordinator, node: str, answer: Response) -> Response:
+def _leased(coordinator: Coordinator, node: str, running: Sequence[Driver], answer: Response) -> Response:
     """An answer that also says, by job, in which term the coordinator is alive, and which roster it has signed."""
     leases = [
         f"{driver.name}={driver.term}.{held.roster.version}"
-        for driver in coordinator.running()
+        for driver in running
         if node in coordinator.papers.peers(driver.name) and (held := coordinator.papers.held(driver.name)) is not None
     ]
     if leases:
@@ -97,15 +127,16 @@ def _leased(coordinator: Coordinator, node: str, answer: Response) -> Response:
     return answer
 
 
-def _only_job(coordinator: Coordinator, node: str) -> str:
+def _only_job(running: Sequence[Driver], node: str) -> str:
     """An empty poll's bytes belong to the node's job when there is just one."""
-    parts = [driver.name for driver in coordinator.running() if driver.hub.roster.get(node) is not None]
+    parts = [driver.name for driver in running if driver.hub.roster.get(node) is not None]
     return parts[0] if len(parts) == 1 else ""
 
 
-async def _news(request: Request, coordinator: Coordinator, node: str, holds: Held, only: set[str]) -> Response | None:
+async def _news(caller: Caller, running: Sequence[Driver], holds: Held, only: set[str]) -> Response | None:
     """The first thing that the node does not know yet."""
-    for driver in coordinator.running():
+    coordinator, node = caller.coordinator, caller.node
+    for driver in running:
         if not driver.rests(node):  # what it says now may not have happened; the bell rings when it may be asked
             continue
         if only and driver.name not in only:
@@ -113,11 +144,10 @@ async def _news(request: Request, coordinator: Coordinator, node: str, holds: He
             if member is not None and member.here:  # its hello made it one, but it takes no part
                 await driver.tell(Leave(node))
             continue
-        if not driver.hub.knows(node):
-            await driver.tell(Poll(node, coordinator.presence.about(node)))
-            if not driver.rests(node):
-                continue
-        found = Hearing(request, coordinator, driver.name, node).news(driver, holds.get(driver.name))
+        hearing = Hearing(caller.request, coordinator, driver.name, node)
+        if await hearing.seen(driver) and not driver.rests(node):
+            continue
+        found = hearing.news(driver, holds.get(driver.name))
         if found is not None:
             return found
     for name in holds:
@@ -125,9 +155,11 @@ async def _news(request: Request, coordinator: Coordinator, node: str, holds: He
         if record is None and coordinator.was_rebuilt:  # of this one too it may be given what a node has kept
             continue
         if record is None or record.driver is None or record.driver.ended:
-            label(request, name if record else "", node=node, kind="poll")
+            label(caller.request, name if record else "", node=node, kind="poll")
             why = record.driver.hub.ends_after_round if record and record.driver else ""
-            return framed(name, Stop(why or ("the job has ended" if record else "there is no such job")))
+            return Hearing(caller.request, coordinator, name, node).framed(
+                Stop(why or ("the job has ended" if record else "there is no such job"))
+            )
     return None
 
 
@@ -192,6 +224,6 @@ async def beat(body: views.Beat, request: Request, node: Node, coordinator: Coor
 @router.post("/leave", status_code=204)
 async def leave(request: Request, node: Node, coordinator: Coord) -> None:
     """The node goes and hands its orders back."""
-    label(request, _only_job(coordinator, node), node=node, kind="leave")
+    label(request, _only_job(coordinator.running(), node), node=node, kind="leave")
     await coordinator.tell_all(Leave(node))
     coordinator.presence.leases.forget(node)

@@ -27,6 +27,7 @@ class Gathered:
         self.recalled: set[str] = set()
         self.late: set[str] = set()
         self.reports: list[Report] = []
+        self.reporters: list[str] = []
         self.norms: dict[str, float] = {}
         self.pieces: dict[str, float] = {}
         self.recalled_at: float | None = None
@@ -38,6 +39,7 @@ class Gathered:
     def take(self, report: Report, order: Order) -> None:
         """Remember a report that counts."""
         self.reports.append(report)
+        self.reporters.append(report.node)
         self.norms[report.node] = report.norm
         self.pieces[report.node] = report.metrics.get(PIECES, 1.0)
         if order.recall and report.node not in self.recalled:  # the version in which it was asked closed without it

@@ -63,6 +63,7 @@ class HubState:
         """How shards are told to do something; a shell may have them do it at the same time."""
         self.epoch = 0.0
         """The wall's clock (seconds since 1970) less the hub's, as the last start has told."""
+        self._barred: tuple[object, dict[str, str]] = None, {}
         self.left_out = ""
         """What was last said of members that are not asked."""
         self.clear_round()
@@ -99,7 +100,13 @@ class HubState:
         selection, wall = self.plan.selection, now + self.epoch
         if not selection.restricts and not self.roster.timed:
             return {}
-        found = {}
+        key = self.roster.revision, wall if selection.hours or self.roster.timed else None
+        if self._barred[0] != key:
+            self._barred = key, self._look_who_is_barred(wall)
+        return self._barred[1]
+
+    def _look_who_is_barred(self, wall: float) -> dict[str, str]:
+        selection, found = self.plan.selection, {}
         for member in self.roster.able():
             why = selection.excludes(member.candidate)
             if not why and not self.schedule.anchored:
@@ -169,6 +176,7 @@ class HubState:
         for name in PLAIN:
             setattr(self, name, state.get(name, getattr(self, name)))  # a snapshot may be older than the name
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
+        self._barred = None, {}
         if state["model"] is not None:
             self._take(Ref(**state["model"]))
         self.gathered = Gathered.restore(self.plan.sums, state["gathered"], self.nothing())
@@ -179,17 +187,17 @@ class HubState:
     def look(self, now: float) -> View:
         """What a schedule is shown at this moment."""
         roster, gathered = self.roster, self.gathered
-        able = tuple(member.node for member in self.allowed(now))
-        here = roster.here()
+        barred = self.barred(now)
+        able = tuple(node for node in roster.able_names() if node not in barred) if barred else roster.able_names()
         return View(
             now=now,
             version=self.version,
             opened=gathered.opened,
             population=gathered.population or len(able),
             members=able,
-            busy={member.node: member.order.kind for member in here if member.order is not None},
+            busy=roster.busy(),
             asked=frozenset(gathered.asked),
-            reports=tuple(report.node for report in gathered.reports),
+            reports=tuple(gathered.reporters),
             failed=frozenset(gathered.failed),
             measured=frozenset(gathered.measured),
             seconds=self.seconds,
@@ -197,12 +205,12 @@ class HubState:
             recalled=frozenset(gathered.recalled),
             recalled_at=gathered.recalled_at,
             late=frozenset(gathered.late),
-            waiting=frozenset(member.node for member in here if member.status is not None and member.waits),
+            waiting=roster.waiting(),
             norms=gathered.norms,
             pieces=gathered.pieces,
             numbers=self.numbers,
             nbytes=gathered.nbytes,
-            finished=frozenset(member.node for member in here if member.finished),
+            finished=roster.finished(),
             left=0 if self.ends_after_round else self.plan.versions - self.version,
             gap=lambda: gathered.totals.gap("model"),
             size=self.anchor.size,

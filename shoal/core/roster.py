@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-from shoal.core.message import About, Ack, Amendment, Order, OrderId, Ref, Report, Status, ref_of, ref_state
+from shoal.core.message import About, Ack, Amendment, Kind, Order, OrderId, Ref, Report, Status, ref_of, ref_state
 from shoal.core.metric import LOSS, TRAIN_LOSS
 from shoal.core.selection import Candidate
 
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked again until its process restarts."""
+
+LISTED = frozenset({"here", "order", "status", "finished", "failures", "about"})
+"""Of a member: what its roster keeps lists of."""
 
 GIVEN_KEPT = 8
 """Past orders of a node that are remembered, to tell a late report from a foreign one."""
@@ -37,6 +40,15 @@ class Member:
     """The weight of its last update."""
     loss: float | None = None
     """What it then said of its loss."""
+    roster: Roster | None = field(default=None, compare=False, repr=False)
+    """Told of what changes, since it keeps lists of it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = self.__dict__
+        news = name in LISTED and known.get("roster") is not None and known[name] is not value
+        known[name] = value
+        if news:
+            known["roster"].changed(self, name)
 
     @property
     def suspended(self) -> bool:
@@ -102,12 +114,54 @@ def amendment(order: Order) -> Amendment:
 
 
 class Roster:
-    """The members of a job, in the order of their names."""
+    """The members of a job, in the order of their names.
+
+    A schedule looks at all of them with every event, and an event changes one: so lists are kept, and made anew when
+    they have to be. Nobody may change one that he was given.
+    """
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self.timed: set[str] = set()
         """Members that have hours."""
+        self.revision = 0
+        """Rises when others than before are here and can be asked, or one says something else of itself."""
+        self._told: set[str] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Others are here than before."""
+        self._all: list[Member] | None = None
+        self._here: list[Member] | None = None
+        self._able: tuple[list[Member], tuple[str, ...]] | None = None
+        self._busy: dict[str, Kind] | None = None
+        self._finished: frozenset[str] | None = None
+        self.revision += 1
+
+    def changed(self, member: Member, name: str) -> None:
+        """A field of a member, one of `LISTED`, has another value."""
+        if name == "here":
+            self._forget()
+        elif name == "order":
+            self._change_order(member)
+        elif name == "status":
+            (self._told.discard if member.status is None else self._told.add)(member.node)
+        elif name == "finished":
+            self._finished = None
+        else:
+            self._able = None
+            self.revision += 1
+
+    def _change_order(self, member: Member) -> None:
+        busy = self._busy
+        if busy is None or not member.here:
+            return
+        if member.order is None:
+            busy.pop(member.node, None)
+        elif member.node in busy:
+            busy[member.node] = member.order.kind
+        else:
+            self._busy = None  # it has a place between others
 
     def get(self, node: str) -> Member | None:
         return self._members.get(node)
@@ -118,7 +172,8 @@ class Roster:
     def welcome(self, node: str, about: About | None = None) -> Member:
         """The member of that name, new or old, and from now on here. `about`: what it says of itself now."""
         if node not in self._members:  # seldom, while they are looked at with every event: kept in order
-            self._members = dict(sorted([*self._members.items(), (node, Member(node))]))
+            self._members = dict(sorted([*self._members.items(), (node, Member(node, roster=self))]))
+            self._forget()
         member = self._members[node]
         member.here = True
         if about is not None:
@@ -126,19 +181,55 @@ class Roster:
             self._time(member)
         return member
 
+    def _adopt(self, member: Member) -> None:
+        member.roster = self
+        if member.status is not None:
+            self._told.add(member.node)
+
     def _time(self, member: Member) -> None:
         (self.timed.add if member.about.hours else self.timed.discard)(member.node)
 
     def all(self) -> list[Member]:
-        return list(self._members.values())
+        if self._all is None:
+            self._all = list(self._members.values())
+        return self._all
 
     def here(self) -> list[Member]:
         """Members that give signs of life."""
-        return [member for member in self.all() if member.here]
+        if self._here is None:
+            self._here = [member for member in self.all() if member.here]
+        return self._here
 
     def able(self) -> list[Member]:
         """Members that may be asked."""
-        return [member for member in self.here() if not member.suspended]
+        return self._asked()[0]
+
+    def able_names(self) -> tuple[str, ...]:
+        """Their names."""
+        return self._asked()[1]
+
+    def _asked(self) -> tuple[list[Member], tuple[str, ...]]:
+        if self._able is None:
+            able = [member for member in self.here() if not member.suspended]
+            self._able = able, tuple(member.node for member in able)
+        return self._able
+
+    def busy(self) -> dict[str, Kind]:
+        """Members that are here and have an order, with its kind; the caller's own."""
+        if self._busy is None:
+            self._busy = {member.node: member.order.kind for member in self.here() if member.order is not None}
+        return self._busy.copy()
+
+    def finished(self) -> frozenset[str]:
+        """Members that are here and have said that they have trained as much as they should."""
+        if self._finished is None:
+            self._finished = frozenset(member.node for member in self.here() if member.finished)
+        return self._finished
+
+    def waiting(self) -> frozenset[str]:
+        """Members that are here and wait at a check."""
+        told = map(self._members.__getitem__, self._told)
+        return frozenset(member.node for member in told if member.here and member.waits)
 
     def state(self) -> list[dict[str, Any]]:
         """The roster as JSON values."""
@@ -180,6 +271,7 @@ class Roster:
                 examples=row.get("examples"),
                 loss=row.get("loss"),
             )
+            roster._adopt(roster[row["node"]])
             roster._time(roster[row["node"]])
         return roster
 
@@ -242,7 +334,12 @@ class Leases:
         self._heard: dict[str, float] = {}
 
     def heard(self, node: str, now: float) -> None:
-        self._heard[node] = now
+        """A sign of life; a time to come, where a node was asked to be silent until then."""
+        self._heard[node] = max(now, self._heard.get(node, now))
+
+    def __len__(self) -> int:
+        """How many nodes are not silent."""
+        return len(self._heard)
 
     def forget(self, node: str) -> None:
         self._heard.pop(node, None)

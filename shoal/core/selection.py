@@ -97,14 +97,14 @@ class Selection:
         return bool(self.nodes or self.tags or self.hours)
 
     def excludes(self, one: Candidate) -> str:
-        """Why a node takes no part in the job, whatever the time; "": it does."""
+        """Why a node takes no part in the job, whatever the time; "": it does. By its name, tags and hours alone."""
         if self.nodes and one.node not in self.nodes:
             return "not named by the job"
         missing = [tag for tag in self.tags if tag not in one.tags]
         return f"without the tag {missing[0]}" if missing else ""
 
     def closed(self, one: Candidate, wall: float) -> str:
-        """Why a node is not asked at this time (seconds since 1970); "": it may be."""
+        """Why a node is not asked at this time (seconds since 1970); "": it may be. By its tags and hours alone."""
         for spans in self._spans(one):
             if not is_open(spans, wall):
                 return f"only {', '.join(spans)} UTC"

@@ -12,12 +12,14 @@ from urllib.parse import quote
 from shoal import peer_wire, wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError
 from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
+from shoal.runtime.backoff import RETRY_AFTER_S_MAX
 from shoal.runtime.http import ANY, Answer, Link
 from shoal.runtime.relay import Carried, Said
 from shoal.trust.papers import Charter, Manifest, Roster
 
 POLL_GRACE_S = 15.0
 """Seconds that the answer to a long poll may be late."""
+PAUSE_HEADER = "Shoal-Retry-After"
 FRAME_BYTES_MAX = 4 + wire.HEAD_BYTES_MAX + wire.INLINE_BYTES_MAX
 SMALL_BYTES_MAX = 64 * 1024
 LOGS_WAIT_S_MAX = 600.0
@@ -59,6 +61,8 @@ class Polled:
 
     frame: wire.Frame | None
     leases: tuple[JobLease, ...] = ()
+    pause_s: float = 0.0
+    """How long the coordinator asks to be left alone, if at all."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ class NodeLink(Link):
             data = answer.read(FRAME_BYTES_MAX)  # even of an empty answer, for the connection to be used again
             with self._understood():
                 leases = _leases(answer.headers.get("shoal-lease", ""))
-            return Polled(None if answer.status == 204 else self._frame(data), leases)
+            pause_s = _seconds(answer.headers.get(PAUSE_HEADER, ""))
+            return Polled(None if answer.status == 204 else self._frame(data), leases, pause_s)
 
     def report(self, job: str, said: Report, payload: bytes = b"") -> Ack:
         """Send a report, its body inline where it is given. Raises `Refused` when it can never count."""
@@ -298,6 +303,12 @@ def _leases(text: str) -> tuple[JobLease, ...]:
             raise ValueError(f"{part[:80]!r} is no lease")
         found.append(JobLease(job, int(term), int(roster)))
     return tuple(found)
+
+
+def _seconds(text: str) -> float:
+    """A pause; whatever is none is nothing, and none is longer than `RETRY_AFTER_S_MAX`."""
+    plain = text.replace(".", "", 1).isdecimal() and text.isascii() and len(text) < 20
+    return min(float(text), RETRY_AFTER_S_MAX) if plain else 0.0
 
 
 def _body(job: str, ref: Ref) -> str:

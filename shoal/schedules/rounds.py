@@ -130,8 +130,8 @@ class Rounds(Schedule):
             return [Close(f"{deadline_text} with {got} of {wanted}")]
         passed = max(1, floor(log2((view.now - view.opened) / deadline)) + 1) if late else 0
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
-        fresh = [node for node in view.idle if node not in view.asked]
-        if missing > 0 and fresh:
+        fresh = [node for node in view.idle if node not in view.asked] if missing > 0 else []
+        if fresh:
             picked = view.pick(fresh, missing)
             why = f"{deadline_text} with {got} of {wanted}" if late else f"{missing} of {wanted} lost"
             why += f": {len(picked.nodes)} asked in their place{picked.because}"
@@ -157,7 +157,7 @@ class Rounds(Schedule):
     def _extend(self, view: View, until: float, wanted: int, late: bool) -> list[Decision]:
         """Below the quorum, or before the deadline: wait for the next one, and let those that failed try once more."""
         got = len(view.reports)
-        again = tuple(node for node in view.idle if node in view.failed)
+        again = tuple(node for node in view.idle if node in view.failed) if view.failed else ()
         if again and (late or not view.busy):
             return [
                 Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")

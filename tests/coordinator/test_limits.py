@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,6 +219,19 @@ def test_too_many_connections_are_told_so(tmp_path_factory: pytest.TempPathFacto
         assert all(b"retry-after: " in one and b"shoal-protocol: " in one for one in refusals)
         with client() as asking:
             until("a free connection", lambda: asking.get(f"{running.url}/healthz").status_code == 200)
+
+
+def test_who_is_refused_comes_back_at_a_time_of_his_own(tmp_path: Path) -> None:
+    """A full disk refuses everybody; where they are many, not all of them come back after the same ten seconds."""
+    with inside(tmp_path / "data", arrivals_per_s=0.02, disk_reserve_bytes=2**60) as running:
+        nodes = [by_hand(running, f"n{i}") for i in range(2)]
+        asked = [node.client.put(f"{running.url}/api/v1/bodies/{'0' * 64}", content=b"x") for node in nodes]
+        asked += [running.request("GET", "/readyz")] * 1
+        waits = [int(one.headers["retry-after"]) for one in asked if one.status_code in (503, 507)]
+        assert waits
+        assert all(2 + 100 <= wait <= 10 + 300 for wait in waits), waits
+        for node in nodes:
+            node.client.close()
 
 
 def test_the_defaults_are_what_the_documentation_promises() -> None:

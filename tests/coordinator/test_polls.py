@@ -260,6 +260,40 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
         node.client.close()
 
 
+def test_many_are_asked_to_stay_away_and_are_not_lost_for_it(tmp_path: Path) -> None:
+    """Two are many where one in five seconds is all that is taken on; their lease is shorter than that."""
+    with inside(tmp_path / "data", arrivals_per_s=0.2, lease_s=1.0) as running:
+        nodes = [by_hand(running, f"n{i}") for i in range(2)]
+        answers = [node.ask("GET", "/work", params={"wait_s": 0}) for node in nodes]
+        assert [answer.status_code for answer in answers] == [204, 204]
+        pauses = [float(answer.headers["shoal-retry-after"]) for answer in answers]
+        assert all(10.0 <= pause <= 200.0 for pause in pauses), "a load above 0.7 makes them longer"
+        assert "shoal_pauses_total 2.0" in running.request("GET", "/metrics").text
+        presence, now = running.coordinator.presence, time.monotonic()
+        assert presence.leases.expired(now + 9.0) == []
+        assert presence.silent_s("n0") == 0.0
+        assert sorted(presence.leases.expired(now + 300.0)) == ["n0", "n1"]
+        for node in nodes:
+            node.client.close()
+
+
+def test_few_are_not_asked_to_stay_away(coordinator: Inside) -> None:
+    node = by_hand(coordinator, "n0")
+    answer = node.ask("GET", "/work", params={"wait_s": 0})
+    assert answer.status_code == 204
+    assert "shoal-retry-after" not in answer.headers
+    node.client.close()
+
+
+def test_who_comes_before_the_pause_is_over_has_no_pause(tmp_path: Path) -> None:
+    with inside(tmp_path / "data") as running:
+        presence = running.coordinator.presence
+        presence.pause("n0", 100.0)
+        with presence.listening("n0"):
+            pass
+        assert presence.leases.expired(time.monotonic() + 99.0) == ["n0"]
+
+
 def test_who_leaves_hands_the_order_back_at_once(patient: Inside) -> None:
     stage = set_up(patient)
     poll = Polling(stage.nodes[2], job="main")

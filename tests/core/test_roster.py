@@ -1,8 +1,11 @@
 """Members, and signs of life."""
 
 import json
+from random import Random
 
-from shoal.core.message import Ack, Order, Ref
+import pytest
+
+from shoal.core.message import About, Ack, Order, Ref, Status
 from shoal.core.roster import FAILURES_MAX, GIVEN_KEPT, Leases, Roster
 
 
@@ -48,6 +51,16 @@ def test_a_roster_outlives_its_process() -> None:
     assert again.state() == roster.state()
 
 
+def test_who_was_asked_to_be_silent_is_lost_no_sooner() -> None:
+    leases = Leases(10.0)
+    leases.heard("a", 50.0)  # until then
+    leases.heard("a", 3.0)
+    assert len(leases) == 1
+    assert leases.expired(60.0) == []
+    assert leases.expired(60.5) == ["a"]
+    assert len(leases) == 0
+
+
 def test_a_lease_runs_out_once() -> None:
     leases = Leases(10.0)
     leases.heard("a", 0.0)
@@ -63,3 +76,89 @@ def test_a_lease_runs_out_once() -> None:
     leases.forget("a")
     leases.forget("x")
     assert leases.expired(200.0) == ["b"]
+
+
+# What is kept of all members
+
+
+def lists(roster: Roster) -> dict[str, object]:
+    return {
+        "here": [m.node for m in roster.here()],
+        "able": [m.node for m in roster.able()],
+        "names": list(roster.able_names()),
+        "busy": list(roster.busy().items()),
+        "finished": roster.finished(),
+        "waiting": roster.waiting(),
+    }
+
+
+def reckoned(roster: Roster) -> dict[str, object]:
+    """The same, made anew."""
+    here = [m for m in roster.all() if m.here]
+    able = [m.node for m in here if not m.suspended]
+    return {
+        "here": [m.node for m in here],
+        "able": able,
+        "names": able,
+        "busy": [(m.node, m.order.kind) for m in here if m.order is not None],
+        "finished": frozenset(m.node for m in here if m.finished),
+        "waiting": frozenset(m.node for m in here if m.status is not None and m.waits),
+    }
+
+
+def anything(roster: Roster, rng: Random, n: int) -> None:
+    """Something that may happen to a member."""
+    if not roster.all() or rng.random() < 0.1:
+        roster.welcome(f"n{rng.randrange(12)}", rng.choice([None, About(("phone",))]))
+        return
+    member = rng.choice(roster.all())
+    match rng.randrange(7):
+        case 0:
+            member.here = rng.random() < 0.5
+        case 1 | 2:
+            kind = rng.choice(["train", "evaluate"])
+            member.give(Order((1, n), member.node, kind, 3, 7, until=rng.randrange(3)))  # type: ignore[arg-type]
+        case 3:
+            member.answer(Ack((1, n), True))
+        case 4:
+            member.failures = rng.randrange(FAILURES_MAX + 2)
+        case 5:
+            member.finished = rng.random() < 0.5
+        case 6 if member.order is not None:
+            member.status = Status(member.node, member.order.id, rng.randrange(3), {}, b"")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_kept_of_all_members_is_what_they_are(seed: int) -> None:
+    roster, rng = Roster(), Random(seed)
+    for n in range(300):
+        anything(roster, rng, n)
+        if rng.random() < 0.5:  # else several things change before anybody looks
+            assert lists(roster) == reckoned(roster), n
+        if n == 150:
+            roster = Roster.restore(json.loads(json.dumps(roster.state())))
+
+
+def test_who_was_given_the_busy_keeps_them() -> None:
+    roster = Roster()
+    roster.welcome("a").give(order(1))
+    before = roster.busy()
+    roster["a"].answer(Ack((1, 1), True))
+    assert (before, roster.busy()) == ({"a": "train"}, {})
+
+
+def test_the_revision_rises_with_what_a_selection_goes_by() -> None:
+    roster = Roster()
+    member, seen = roster.welcome("a"), [0]
+    for change in (
+        lambda: setattr(member, "here", False),
+        lambda: setattr(member, "failures", FAILURES_MAX),
+        lambda: roster.welcome("a", About(("phone",))),
+        lambda: roster.welcome("b"),
+    ):
+        change()
+        assert roster.revision > seen[-1]
+        seen.append(roster.revision)
+    member.give(order(1))
+    member.answer(Ack((1, 1), True))
+    assert roster.revision == seen[-1]

@@ -9,6 +9,7 @@
     cut-request      half of the request's body is read and kept, then the connection is closed
     corrupt          one byte of the answer's body is another
     empty            an answer of 200 without the protocol's header
+    pause            nothing new (204), and to stay away for `pause` seconds
     4xx, 5xx         that status, with `code`, and `retry_after` where it is given
     foreign-4xx      that status, as a proxy in between would give it
 """
@@ -50,6 +51,7 @@ class Fault:
     pattern: str
     code: str = "test.fault"
     retry_after: str = ""
+    pause: str = ""
     hit: threading.Event = field(default_factory=threading.Event)
 
 
@@ -333,6 +335,8 @@ class Handler(BaseHTTPRequestHandler):
             answer = problem(int(status[0]), fault.code, "planted", **more)
         else:
             answer = coordinator.handle(request)
+        if fault is not None and fault.kind == "pause":
+            answer = Answer(204, b"", {"Shoal-Retry-After": fault.pause})
         if fault is not None and fault.kind == "twice":
             answer = coordinator.handle(request)
         if coordinator.lose(request, answer):

@@ -86,6 +86,35 @@ def test_retry_after_is_obeyed(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     check(place, 8)
 
 
+@pytest.mark.parametrize(("asked", "obeyed"), [("7.25", [7.25]), ("1e9", []), ("-7", []), ("86400", [300.0])])
+def test_a_pause_is_obeyed_within_bounds(
+    place: Place, monkeypatch: pytest.MonkeyPatch, asked: str, obeyed: list[float]
+) -> None:
+    import asyncio
+
+    pauses = []
+    real = asyncio.sleep
+
+    async def sleep(seconds: float, result: object = None) -> object:
+        pauses.append(seconds)
+        return await real(min(seconds, 0.05), result)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    fault = place.coordinator.plant("pause", "GET", "/work", pause=asked)
+    assert place.join() is True
+    assert fault.hit.is_set()
+    assert [pause for pause in pauses if pause >= 7.0] == obeyed
+    check(place, 8)
+
+
+def test_who_pauses_can_leave_at_once(place: Place) -> None:
+    fault = place.coordinator.plant("pause", "GET", "/work", pause="250")
+    node = Running(place, VectorLearner())
+    assert fault.hit.wait(PATIENCE_S)
+    node.leave()
+    assert node.end() is False
+
+
 def test_a_refused_report_becomes_a_failure(place: Place) -> None:
     coordinator = place.coordinator
     coordinator.plant("422", "POST", "/jobs/j/reports", code="payload.header")

@@ -1,0 +1,70 @@
+"""The end in good order: SIGTERM breaks nothing off that somebody waits for, and loses nothing that was said."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import httpx
+
+from shoal import wire
+from shoal.core.message import Ack
+from tests.coordinator.raw import answer, connected, head
+from tests.coordinator.server import Inside, inside, until
+from tests.coordinator.sse import Event, listening
+from tests.coordinator.stage import Stage, set_up
+
+LONG_S = 100
+
+
+def in_hand(running: Inside) -> set[str]:
+    """Paths of requests that are not answered yet."""
+    cycles = [one.cycle for one in running.server.server_state.connections]  # type: ignore[union-attr]
+    return {cycle.scope["path"] for cycle in cycles if cycle is not None and not cycle.response_complete}
+
+
+def opened(running: Inside, stage: Stage) -> tuple[list[httpx.Response], list[Event], list[threading.Thread]]:
+    """A poll and an event stream that are held open: what they will have brought when their threads are done."""
+    polled: list[httpx.Response] = []
+    events: list[Event] = []
+    node, order = stage.nodes[1], stage.orders["n1"]
+    params = {"wait_s": LONG_S, "held": f"main:{order.id[0]}.{order.id[1]}"}
+
+    def poll() -> None:
+        polled.extend(filter(None, [node.once("GET", "/work", params=params)]))
+
+    def listen() -> None:
+        with listening(running.url, read_s=LONG_S) as stream:
+            events.extend(stream)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (poll, listen)]
+    for thread in threads:
+        thread.start()
+    return polled, events, threads
+
+
+def test_a_sigterm_lets_everything_come_to_its_end(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", poll_s_max=LONG_S) as running:
+        stage = set_up(running)
+        polled, _, threads = opened(running, stage)
+        start, payload = stage.frame(node="n0")
+        credential = stage.nodes[0].client.headers["Authorization"]
+        path, length = "/api/v1/jobs/main/reports", len(start) + len(payload)
+        with connected(running.url) as raw:
+            raw.sendall(head("POST", path, Authorization=credential, Content_Length=length) + start)
+            until("all to be in hand", lambda: in_hand(running) >= {path, "/api/v1/work", "/api/v1/stream"})
+            running.server.handle_exit(signal.SIGTERM, None)
+            for thread in threads:
+                thread.join(30)
+                assert not thread.is_alive()
+            assert [one.status_code for one in polled] == [204], "answered, not broken off"
+            raw.sendall(payload)
+            said, _, body = answer(raw).partition(b"\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 200 ")
+        assert wire.decode(body).message == Ack(stage.orders["n0"].id, True)
+        stage.close()
+    assert running.failure is None
+    with inside(tmp_path / "data") as running:
+        hub = running.driver("main").hub
+        assert [report.node for report in hub.gathered.reports] == ["n0"], "what was acknowledged is there"
