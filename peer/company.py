@@ -32,12 +32,13 @@ from peer.jury import Quarantine
 from peer.ledger import STRANGER, Ledger
 from peer.link import Office, PeerLink, Told, letters, wall_s
 from peer.words import Kept
-from shoal.core.errors import Refused
+from shoal.core.errors import Refused, ShoalError, StorageFailed
 from shoal.core.machine import Effect, Note, Tell, Timer
 from shoal.core.membership import Membership
 from shoal.core.pace import Pace
 from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed, Swapped, Taken
-from shoal.runtime.store import CrashPoint, no_crash, write_file
+from shoal.runtime.address import parse
+from shoal.runtime.store import CrashPoint, no_crash, storing, write_file
 from shoal.trust.envelope import Request as Signed
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.papers import ModeRecord, Peer, unseal
@@ -86,8 +87,8 @@ class Company:
         urls = papers.me.urls
         entry = Entry(papers.certificate, urls).text() if papers.certificate else b""
         self._office = Office(standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s, entry)
-        self._entered: dict[str, Peer] = {}
-        """By name, whom certificates have let in, since this process began."""
+        self._entered = self._let_in_before()
+        """By name, whom certificates have let in, here or in an earlier process, and who has said where to call it."""
         period_s = papers.spec.gossip.period_s
         self.membership = Membership(
             papers.me.node,
@@ -107,12 +108,30 @@ class Company:
         self.carriage: Carriage | None = None
         self._connect()
 
+    def _let_in_before(self) -> dict[str, Peer]:
+        """Whom an earlier process has let in, and the roster does not name, with the addresses that they have shown."""
+        path = self._folder / "entered.json"
+        with storing(path):
+            text = path.read_bytes() if path.exists() else b"{}"
+        try:
+            shown = {peer_id: tuple(parse(url).url for url in urls) for peer_id, urls in json.loads(text).items()}
+        except (ValueError, TypeError, AttributeError, ShoalError) as error:
+            raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint="remove it") from None
+        listed = self.papers.roster_names
+        return {
+            peer.node: replace(peer, urls=shown[peer.peer_id], inbound=bool(shown[peer.peer_id]))
+            for peer in self.gate.members()
+            if peer.node not in listed and peer.peer_id in shown
+        }
+
     def _connect(self) -> None:
         """Links and membership as the roster has it."""
         with self.gate_lock:
             members = {peer.node: peer for peer in self.gate.members()}
         self._entered = {
-            node: peer for node, peer in self._entered.items() if peer.peer_id == members.get(node, peer).peer_id
+            node: peer
+            for node, peer in self._entered.items()
+            if node not in self.papers.roster_names and node in members and peer.peer_id == members[node].peer_id
         }
         others = {**self._entered, **{peer.node: peer for peer in self.papers.others}}
         for node, link in list(self.links.items()):
@@ -165,6 +184,8 @@ class Company:
             self.carriage.ledger.keep()
         with self.gate_lock:
             snapshot = self.gate.snapshot()
+        shown = {peer.peer_id: list(peer.urls) for peer in list(self._entered.values())}
+        write_file(self._folder / "entered.json", json.dumps(shown).encode(), "entered", self._at)
         write_file(self._folder / "gate.json", json.dumps(snapshot).encode(), "gate", self._at)
 
     # What others say

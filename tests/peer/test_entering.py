@@ -13,12 +13,12 @@ import pytest
 from peer.entry import ENTRY_BYTES_MAX, Entry, read_entry
 from peer.folder import Papers, read_papers
 from peer.link import wall_s
-from shoal.core.errors import InvalidPayload
+from shoal.core.errors import InvalidPayload, StorageFailed
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import JoinCert, Peer, seal
 from tests.peer.stage import folders, free_ports, node, until
-from tests.peer.test_company import company
+from tests.peer.test_company import company, made_in, with_roster
 
 DAY = 86_400
 
@@ -56,6 +56,42 @@ def test_it_is_let_in_and_they_call_each_other(tmp_path: Path) -> None:
             assert next(peer.examples for peer in a.gate.members() if peer.node == "d") == 50
 
     asyncio.run(scene())
+
+
+def test_the_next_process_calls_who_was_let_in(tmp_path: Path) -> None:
+    """It knows where, though no roster says it; and the newcomer need not show its certificate again."""
+
+    async def scene() -> None:
+        ports = free_ports(2)
+        peers = folders(tmp_path, "a", ports=ports[:1])
+        known = read_papers(peers / "a")
+        new = newcomer(peers, known, f"http://127.0.0.1:{ports[1]}")
+        async with company(new, tmp_path / "y", ports[1]) as (_, told_d):
+            async with company(known, tmp_path / "x", ports[0]) as (a, told_a):
+                await until(lambda: told_a.live == {"d"})
+                a.keep()
+            told_d.live = frozenset()
+            async with company(known, tmp_path / "x", ports[0]) as (again, told_again):
+                assert again.links["d"].url == f"http://127.0.0.1:{ports[1]}"
+                await until(lambda: told_again.live == {"d"})
+                again.take_papers(with_roster(known, peers, [known.me]))
+                assert set(again.links) == {"d"}, "a roster that says nothing of it changes nothing"
+                moved = replace(new.me, urls=("http://127.0.0.1:9",))
+                again.take_papers(with_roster(again.papers, peers, [known.me, moved]))
+                assert again.links["d"].url == "http://127.0.0.1:9"
+                again.keep()
+        assert json.loads((tmp_path / "x" / "entered.json").read_text()) == {}, "the roster knows better by now"
+
+    asyncio.run(scene())
+
+
+def test_addresses_that_are_damaged_are_named(tmp_path: Path) -> None:
+    peers = folders(tmp_path, "a")
+    known = read_papers(peers / "a")
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "entered.json").write_text('{"a": ["ftp://x"]}')
+    with pytest.raises(StorageFailed, match=r"entered\.json"):
+        made_in(tmp_path / "x", known)
 
 
 def test_who_may_not_come_in_is_told_why_and_counted(tmp_path: Path) -> None:
