@@ -30,6 +30,7 @@ from coordinator.routes import (
     relay,
     reports,
     stream,
+    targets,
     work,
 )
 from coordinator.service import Coordinator
@@ -41,6 +42,7 @@ from shoal.runtime.store import write_file
 ROUTES = (
     work,
     bodies,
+    targets,
     peers,
     relay,
     readmission,

@@ -131,6 +131,8 @@ class Hearing:
                 if body is not None and payload and not await asked(driver.bodies, driver.bodies.has, body.digest):
                     await driver.uploads.take_whole(message.node, body, expected, payload)
                     came = True
+                elif body is not None and driver.bodies.far:
+                    came = await driver.uploads.collect(message.node, body, expected)
                 limits = driver.spec.limits if order.kind in LEARNED else None
                 norm = await driver.uploads.admit(message, expected, limits)
                 crashpoint("report.checked")

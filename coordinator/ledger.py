@@ -3,6 +3,9 @@
 Booked in memory where the protocol counts, added to the database every `traffic_flush_s`. After a `kill -9` at most
 that much of the *count* is missing; nothing else depends on it.
 
+Bodies that go by addresses of the store never come by here: nodes count what has crossed and tell it, each transfer
+under a number of its own, under which it is booked once. What a node did not live to tell is missing.
+
 What nodes exchange among themselves never comes by here. They tell sums of it, again and again, and what a sum has more
 than the one before is booked under the kind "gossip": sent as up, received as down, an exchange as a request. A sum and
 what was booked of it are written in one transaction, so a sum that is told again after a crash adds what is missing.
@@ -11,13 +14,13 @@ What one node has received another has sent: sums over nodes count it once, at i
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, select
 
 from coordinator.dialects import insert, whole_sum
-from coordinator.protocol import Exchange
+from coordinator.protocol import Exchange, Label
 from coordinator.tables import gossip_bytes, traffic
 from shoal.core.errors import InvalidPayload
 
@@ -65,6 +68,9 @@ class Mark(NamedTuple):
 
 GOSSIP = "gossip"
 
+TOLD_KEPT = 10_000
+"""Transfers past the coordinator that are known to be booked: for as long as a node may tell of one again."""
+
 
 def crossed(kind: str, direction: str) -> bool:
     """Whether such bytes are counted in sums over nodes: all are, but those that their sender has told of too."""
@@ -83,6 +89,7 @@ class Ledger:
         self.totals: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.of_node: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self.of_version: defaultdict[tuple[str, int, str], int] = defaultdict(int)
+        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._marks: dict[tuple[str, str], Mark] = {}
         self._moved: set[tuple[str, str]] = set()
         self._gossip: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -92,6 +99,16 @@ class Ledger:
         label = exchange.label
         self._add(Key(*label, "up"), 1, exchange.up - exchange.up_body, exchange.up_body)
         self._add(Key(*label, "down"), 1, exchange.down_head, exchange.down - exchange.down_head)
+
+    def book_moved(self, label: Label, number: str, requests: int, up: tuple[int, int], down: tuple[int, int]) -> None:
+        """Take what a node tells of a transfer past the coordinator, (head, body) of each direction, once."""
+        if (label.node, number) in self._told:
+            return
+        self._told[label.node, number] = None
+        if len(self._told) > TOLD_KEPT:
+            self._told.popitem(last=False)
+        self._add(Key(*label, "up"), requests, *up)
+        self._add(Key(*label, "down"), requests, *down)
 
     def book_gossip(self, job: str, version: int, node: str, told: Mark) -> None:
         """Take what a node tells of its exchanges. What is older than what it has told already adds nothing.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from coordinator.blobs.bodies import asked
+from coordinator.blobs.bodies import StoredBodies, asked
 from coordinator.crash import crashpoint
 from coordinator.meter import Meter
 from coordinator.settings import Settings
@@ -40,6 +40,7 @@ class Uploads:
 
     def __init__(self, bodies: FileBodies, settings: Settings) -> None:
         self._bodies, self._settings = bodies, settings
+        self._collecting: dict[str, asyncio.Task[bool]] = {}
         self._seen: OrderedDict[str, tuple[float, Form | None]] = OrderedDict()  # what a digest names never changes
 
     def room_for(self, nbytes: int) -> None:
@@ -72,6 +73,35 @@ class Uploads:
             if not start:
                 check.finish()
             await _received(self._finish, incoming, expected, meter.norm if meter is not None else None)
+
+    async def collect(self, owner: str, ref: Ref, expected: Form | None) -> bool:
+        """Take up what this owner has put into the store by an address of its own; whether that was needed.
+
+        Raises `InvalidPayload`. Whoever asks while it is being done waits for the same.
+        """
+        bodies = self._bodies
+        if not isinstance(bodies, StoredBodies) or await asyncio.to_thread(bodies.has, ref.digest):
+            return False
+        begun = self._collecting.get(ref.digest)
+        if begun is None:
+            begun = asyncio.create_task(self._collect(bodies, owner, ref, expected))
+            self._collecting[ref.digest] = begun
+            begun.add_done_callback(lambda _: self._collecting.pop(ref.digest, None))
+        return await asyncio.shield(begun)
+
+    async def _collect(self, bodies: StoredBodies, owner: str, ref: Ref, expected: Form | None) -> bool:
+        store, key = bodies.store, bodies.incoming_key(owner, ref.digest)
+        if await asyncio.to_thread(store.size, key) is None:
+            return False
+        try:
+            await self.take(owner, ref, 0, expected, _in_thread(store.get(key)))
+        except (InvalidPayload, Refused) as error:
+            await asyncio.to_thread(store.delete, key)
+            if isinstance(error, InvalidPayload):
+                raise
+            raise InvalidPayload(error.message, code="payload.length") from error
+        await asyncio.to_thread(store.delete, key)
+        return True
 
     def _check(self, ref: Ref, expected: Form | None) -> wire.BodyCheck:
         layout = expected.layout if expected is not None else None
@@ -140,6 +170,12 @@ class Uploads:
 def _measured(slots: Slots, expected: Form | None) -> float:
     """The norm of what was sent, without its filters. Raises `InvalidPayload` for what is not finite."""
     return wire.measure(expected.opened(slots) if expected is not None and expected.opened is not None else slots)
+
+
+async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """What an iterator gives that may take its time."""
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        yield piece
 
 
 async def _look(check: wire.BodyCheck, piece: bytes | memoryview) -> None:

@@ -434,6 +434,36 @@ class Welcome(BaseModel):
     lease_s: float
     beat_s: float
     wait_s_max: float
+    targets: bool = Field(False, description="whether bodies have addresses of their own: …/bodies/{digest}/target")
+
+
+class UploadSize(BaseModel):
+    """How large a body is."""
+
+    bytes: int = Field(ge=1, lt=2**63)
+
+
+class Target(BaseModel):
+    """Where a body is to be got or put, for a while; the headers go with it. A path is this coordinator's own."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    version: int = Field(description="to be told with what has crossed")
+
+
+class Moved(BaseModel):
+    """What one transfer by such an address has moved. Telling it twice is the same as once."""
+
+    id: str = Field(pattern=r"^[0-9a-f]{16}$", description="of this transfer alone")
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    direction: Literal["up", "down"] = Field(description="down: a model that was got")
+    version: int = Field(ge=-1, lt=2**63)
+    requests: int = Field(ge=0, le=1000)
+    up_head: int = Field(ge=0, lt=2**40)
+    up_body: int = Field(ge=0, lt=2**40)
+    down_head: int = Field(ge=0, lt=2**40)
+    down_body: int = Field(ge=0, lt=2**40)
 
 
 class Beat(BaseModel):

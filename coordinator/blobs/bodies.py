@@ -23,6 +23,8 @@ from shoal.core.errors import StorageFailed
 from shoal.core.message import Ref
 from shoal.runtime.store import CrashPoint, FileBodies, FileSource, no_crash, storing, write_all
 
+INCOMING = ".incoming"
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -59,6 +61,17 @@ class StoredBodies(FileBodies):
     def key(self, digest: str) -> str:
         """What a body is called in the store."""
         return f"{self.job}/{digest}"
+
+    def incoming_key(self, owner: str, digest: str) -> str:
+        """What a body is called that its owner puts there by himself, until it was looked at. (No job is called so.)"""
+        return f"{INCOMING}/{self.job}/{owner}/{digest}"
+
+    def drop_partials(self, older_s: float) -> int:
+        before = time.time() - older_s
+        gone = [one.key for one in self.store.list(f"{INCOMING}/{self.job}") if one.since < before]
+        for key in gone:
+            self.store.delete(key)
+        return len(gone) + super().drop_partials(older_s)
 
     def size(self, digest: str) -> int | None:
         found = super().size(digest)

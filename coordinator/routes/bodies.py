@@ -107,7 +107,8 @@ def _range(text: str, nbytes: int) -> tuple[int, int] | None:
     return start, stop
 
 
-async def _standing(driver: Driver, node: str) -> Order:
+async def standing(driver: Driver, node: str) -> Order:
+    """The order that stands for a node. Raises `Refused` when there is none: a body belongs to one."""
     await driver.settled()
     order = driver.order_of(node)
     if order is None:
@@ -115,6 +116,18 @@ async def _standing(driver: Driver, node: str) -> Order:
             f"no order stands for {node}", code="order.none", hint="poll for an order; an upload belongs to one"
         )
     return order
+
+
+def named_by(order: Order, digest: str) -> Ref:
+    """The body of that digest. Raises `Refused` when the order names none such."""
+    named = next((ref for ref in (order.body, order.base) if ref is not None and ref.digest == digest), None)
+    if named is None:
+        raise Refused(
+            f"the order that stands for {order.node} does not name this body",
+            code="order.superseded",
+            hint="poll: an order that named it was superseded by the one that the next answer brings",
+        )
+    return named
 
 
 def _extent(request: Request) -> tuple[int, int]:
@@ -135,7 +148,7 @@ async def upload(
 ) -> views.Body:
     """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off."""
     driver = coordinator.driver(job)
-    order = await _standing(driver, node)
+    order = await standing(driver, node)
     label(request, job, order.version, node, "body")
     start, total = _extent(request)
     if total < 1:
@@ -180,14 +193,8 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
     who = principal_of(request)
     if who is not None and who.role == "node":
         node = speaker_of(request, who.name)
-        order = await _standing(coordinator.driver(job), node)
-        named = next((ref for ref in (order.body, order.base) if ref is not None and ref.digest == digest), None)
-        if named is None:
-            raise Refused(
-                f"the order that stands for {node} does not name this body",
-                code="order.superseded",
-                hint="poll: an order that named it was superseded by the one that the next answer brings",
-            )
+        order = await standing(coordinator.driver(job), node)
+        named = named_by(order, digest)
         label(request, job, order.version, node, "model")
         return await file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
     if who is None and not coordinator.settings.reading_is_open:

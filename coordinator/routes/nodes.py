@@ -56,6 +56,7 @@ async def hello(body: views.Hello, request: Request, node: Node, coordinator: Co
         lease_s=settings.lease_s,
         beat_s=settings.beat_s,
         wait_s_max=settings.poll_s_max,
+        targets=coordinator.blobs.direct,
     )
 
 

@@ -114,6 +114,18 @@ def _dashboard() -> Check:
     return Check("dashboard", "warn", "not built: the coordinator has no pages", "python dev.py dashboard")
 
 
+def blobs() -> list[Check]:
+    """Whether the store of models and updates takes and gives, if there is one beside the data folder."""
+    if not importlib.util.find_spec("sqlalchemy"):
+        return []
+    from coordinator.blobs.places import reach
+    from coordinator.settings import Settings
+    from shoal.settings import load
+
+    settings = load(Settings, "coordinator", config=out.flags.config)
+    return [Check("blobs", "ok", f"{reach(settings).name} takes and gives")] if settings.blobs else []
+
+
 def port() -> list[Check]:
     """Whether a coordinator could listen where it is set to."""
     from coordinator.settings import Settings
@@ -218,4 +230,4 @@ def _installed(name: str) -> bool:
     return True
 
 
-CHECKS: tuple[Callable[[], list[Check]], ...] = (python, torch, server_parts, settings, port, disk, coordinator)
+CHECKS: tuple[Callable[[], list[Check]], ...] = (python, torch, server_parts, settings, blobs, port, disk, coordinator)

@@ -122,7 +122,7 @@ class Link:
         self.address = addresses.parse(url)
         self.credential, self.insecure, self.warning = credential, insecure, ""
         self.traffic = Traffic()
-        self._check = check
+        self._check, self._ca_file = check, ca_file
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._checked = self._closed = False
@@ -149,6 +149,12 @@ class Link:
             raise ShoalError(
                 f"{ca_file}: {error}", code="usage.ca-file", hint="give a file of certificates in PEM form"
             ) from None
+
+    def elsewhere(self, url: str) -> Link:
+        """A link to another server, with this one's trust and patience and without its credential."""
+        made = Link(url, insecure=self.insecure, ca_file=self._ca_file, check=self._check)
+        made._timeout = self._timeout
+        return made
 
     def close(self) -> None:
         """End the connections that are idle."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import structlog
+
 from shoal import peer_wire, wire
-from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError
+from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
 from shoal.runtime.backoff import RETRY_AFTER_S_MAX
 from shoal.runtime.http import ANY, Answer, Link
 from shoal.runtime.relay import Carried, Said
+from shoal.runtime.targets import Target, told
 from shoal.trust.papers import Charter, Manifest, Roster
 
+log = structlog.get_logger()
+
+UNTOLD_MAX = 1000
+"""Transfers that wait to be told; more are forgotten, the oldest first."""
 POLL_GRACE_S = 15.0
 """Seconds that the answer to a long poll may be late."""
 PAUSE_HEADER = "Shoal-Retry-After"
@@ -79,6 +87,14 @@ class NodeLink(Link):
     """A node's connection. Only an answer with the protocol's header is the coordinator's word, so that a proxy's 404
     or 403 neither discards a report nor ends the node."""
 
+    targets = False
+    """Whether the coordinator has said that bodies have addresses of their own."""
+
+    def __init__(self, url: str, **more: Any) -> None:
+        super().__init__(url, **more)
+        self._beside: list[Link] = []  # links of transfers that go past the coordinator now
+        self._untold: deque[tuple[str, dict[str, Any]]] = deque(maxlen=UNTOLD_MAX)
+
     unknown: Callable[[str, NotAllowed], ShoalError] | None = None
     """Asked what it means when the coordinator does not know the credential that was used."""
 
@@ -109,6 +125,7 @@ class NodeLink(Link):
         answer = self.json("POST", "/api/v1/hello", body=body, own=True)
         with self._understood():
             wire.negotiate([answer["protocol"]])
+            self.targets = answer.get("targets") is True  # an earlier release says nothing of it
             seconds = [float(answer[name]) for name in ("lease_s", "beat_s", "wait_s_max")]
             return Welcome(str(answer["name"]), *seconds)
 
@@ -244,16 +261,29 @@ class NodeLink(Link):
     def upload(
         self, job: str, ref: Ref, source: wire.ByteSource, start: int = 0, cancelled: Callable[[], bool] = bool
     ) -> None:
-        """Send a body from `start` on, reading it piece by piece. Raises `Cancelled` as soon as nobody wants it."""
+        """Send a body from `start` on, reading it piece by piece. Raises `Cancelled` as soon as nobody wants it.
 
-        def pieces() -> Iterator[bytes]:
+        To where the coordinator says, as a whole; if it is not taken there, to the coordinator itself.
+        """
+
+        def pieces(link: Link = self, start: int = start) -> Iterator[bytes]:
             for place in range(start, ref.nbytes, wire.PIECE_BYTES):
                 if cancelled():
                     raise Cancelled("nobody wants this body any more")
                 piece = bytes(source[place : min(place + wire.PIECE_BYTES, ref.nbytes)])
-                self.traffic.count(up=len(piece))
+                link.traffic.count(up=len(piece))
                 yield piece
 
+        target = self._target(job, ref, "POST") if self.targets else None
+        if target is not None:
+            try:
+                with self._past(job, ref, target) as link:
+                    made = pieces(link, 0)
+                    with link.exchange(target.method, target.path, headers=target.headers, content=made) as answer:
+                        answer.read(SMALL_BYTES_MAX)
+                return
+            except (Refused, NotAllowed, StorageFailed, Unreachable) as error:
+                log.warning("the store takes no body; sending it to the coordinator", job=job, error=error.message)
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(ref.nbytes - start)}
         if start:
             headers["Content-Range"] = f"bytes {start}-{ref.nbytes - 1}/{ref.nbytes}"
@@ -264,11 +294,62 @@ class NodeLink(Link):
     def download(self, job: str, ref: Ref, start: int = 0) -> Iterator[tuple[int, Iterator[bytes]]]:
         """A body from `start` on, or from its beginning if the coordinator prefers: (where it begins, its pieces)."""
         headers = {"Range": f"bytes={start}-"} if start else {}
-        with self.exchange("GET", _body(job, ref), headers=headers, own=True) as answer:
+        target = self._target(job, ref, "GET") if self.targets else None
+        with ExitStack() as stack:
+            answer = None
+            if target is not None:
+                try:
+                    link = stack.enter_context(self._past(job, ref, target))
+                    sent = {**target.headers, **headers}
+                    answer = stack.enter_context(link.exchange(target.method, target.path, headers=sent))
+                except (Refused, NotAllowed, StorageFailed, Unreachable) as error:
+                    log.warning("the store gives no body; asking the coordinator", job=job, error=error.message)
+            if answer is None:
+                answer = stack.enter_context(self.exchange("GET", _body(job, ref), headers=headers, own=True))
             begins = start if answer.status == 206 else 0
             if begins and not answer.headers.get("content-range", "").startswith(f"bytes {begins}-"):
                 raise self.foreign()
             yield begins, answer.pieces()
+
+    def _target(self, job: str, ref: Ref, method: str) -> Target | None:
+        """Where the coordinator wants a body to be got or put; None: at its own address."""
+        body = {"bytes": ref.nbytes} if method == "POST" else None
+        found = self.json(method, f"{_body(job, ref)}/target", body=body, own=True)
+        with self._understood():
+            target = Target.of(found)
+        return target if target.elsewhere else None
+
+    @contextmanager
+    def _past(self, job: str, ref: Ref, target: Target) -> Iterator[Link]:
+        """A link for one transfer that goes past the coordinator, which is told afterwards what has crossed."""
+        link = self.elsewhere(target.origin)
+        self._beside.append(link)
+        try:
+            yield link
+        finally:
+            self._beside.remove(link)
+            link.close()
+            self._untold.append((job, told(link, target, ref)))
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell what has crossed elsewhere. What cannot be told now is told with the next."""
+        while self._untold:
+            job, one = self._untold[0]
+            try:
+                self.json("POST", f"/api/v1/jobs/{quote(job)}/moved", body=one, own=True)
+            except (Unreachable, StorageFailed) as error:
+                log.info("bytes not told yet", job=job, error=error.message)
+                return
+            except (Refused, NotAllowed) as error:
+                log.warning("bytes not booked", job=job, error=error.message)
+            if self._untold and self._untold[0][1] is one:
+                self._untold.popleft()
+
+    def abort(self) -> None:
+        for link in list(self._beside):
+            link.abort()
+        super().abort()
 
     def _say(self, job: str, what: str, frame: bytes, order: OrderId) -> Ack:
         path, headers = f"/api/v1/jobs/{quote(job)}/{what}", {"Content-Type": wire.MEDIA_TYPE}

@@ -136,6 +136,17 @@ def test_doctor_looks_at_everything(shoal: Shoal, fake: FakeCoordinator, place: 
     assert shoal("doctor", env={"SHOAL_CLIENT__URL": fake.url}).stdout.rstrip().endswith("shoal can run here")
 
 
+def test_doctor_tries_the_store_of_models(shoal: Shoal, place: Path) -> None:
+    def found(url: str) -> dict[str, dict[str, str]]:
+        return checks(shoal, SHOAL_COORDINATOR__BLOBS=url)
+
+    assert "blobs" not in found("")
+    assert found(f"{place}/shared")["blobs"]["found"] == f"{place}/shared takes and gives"
+    (place / "file").write_text("")
+    assert found(f"{place}/file")["blobs"]["state"] == "fail"
+    assert "s3://bucket" in found("ftp://x")["blobs"]["fix"]
+
+
 def test_doctor_fails_when_the_coordinator_that_was_named_is_not_there(shoal: Shoal) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

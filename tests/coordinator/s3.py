@@ -34,6 +34,7 @@ class S3:
         self._moto = DomainDispatcherApplication(create_backend_app)
         self.mood, self.status, self.late_s = "", 503, 0.0
         self.touchy: set[str] = set()
+        self.deny_signed = False
         self.seen: list[tuple[str, str, bool]] = []
         """(method, path, whether it was signed for a node) of every request."""
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class S3:
 
     def bucket(self, name: str) -> str:
         """Make a bucket; the address of a store in it, under a prefix."""
-        httpx.put(f"{self.endpoint}/{name}").raise_for_status()
+        httpx.put(f"{self.endpoint}/{name}", timeout=60).raise_for_status()
         return f"s3://{name}/some/where?endpoint={self.endpoint}"
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -78,6 +79,8 @@ class S3:
 
     def _fault(self, environ: dict[str, Any], query: dict[str, str]) -> tuple[str, int]:
         """What a real store says of a signed address that is used otherwise than it was signed for."""
+        if self.deny_signed:
+            return "AccessDenied", 403
         begun = datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         now = datetime.now(UTC) + timedelta(seconds=self.late_s)
         if now > begun + timedelta(seconds=int(query["X-Amz-Expires"])):

@@ -25,6 +25,7 @@ from shoal import __version__
 from shoal.cli import app
 from shoal.settings import ClientSettings
 from tests.coordinator.node import Node
+from tests.coordinator.s3 import S3
 from tests.coordinator.server import OPERATOR, Inside, inside
 
 ROOT = Path(__file__).parents[2]
@@ -275,10 +276,32 @@ def first(*words: str) -> None:
 def test_what_is_needed_first_is_made_once(tmp_path: Path) -> None:
     first("secrets", str(tmp_path))
     made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert set(made) == {"postgres.password", "operator.token", "database.url"}
+    assert set(made) == {"postgres.password", "operator.token", "database.url", "blobs.secret", "s3.json"}
+    assert made["blobs.secret"].strip() in made["s3.json"]
     assert made["postgres.password"].strip() in made["database.url"]
     first("secrets", str(tmp_path))
     assert made == {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+
+def test_the_bucket_is_made_once_and_a_coordinator_uses_it(tmp_path: Path) -> None:
+    store = S3()
+    try:
+        first("secrets", str(tmp_path))
+        for _ in range(2):
+            first("bucket", str(tmp_path), store.endpoint, "shoal")
+        url, secret = f"s3://shoal?endpoint={store.endpoint}", (tmp_path / "blobs.secret").read_text().strip()
+        with inside(tmp_path / "data", blobs=url, blobs_key_id="shoal", blobs_secret=secret) as running:
+            assert running.coordinator.blobs.direct
+    finally:
+        store.close()
+
+
+def test_the_profile_s3_has_what_the_coordinator_is_told(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert {name for name, one in services.items() if "s3" in one.get("profiles", [])} == {"s3", "bucket"}
+    assert services["coordinator"]["depends_on"]["bucket"]["required"] is False, "without the profile there is none"
+    key_id = services["coordinator"]["environment"]["SHOAL_COORDINATOR__BLOBS_KEY_ID"]
+    assert f'BLOBS_KEY_ID = "{key_id}"' in (DEPLOY / "first.py").read_text()
 
 
 def test_one_token_lets_many_nodes_in(coordinator: Inside, tmp_path: Path) -> None:

@@ -276,6 +276,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/bodies/{digest}/target": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Target
+         * @description Where a body can be had that the node's order names.
+         */
+        get: operations["download_target_api_v1_jobs__job__bodies__digest__target_get"];
+        put?: never;
+        /**
+         * Upload Target
+         * @description Where an update is to be put, of exactly that size. It counts when the report has come and it was looked at.
+         */
+        post: operations["upload_target_api_v1_jobs__job__bodies__digest__target_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/export": {
         parameters: {
             query?: never;
@@ -478,6 +502,26 @@ export interface paths {
         get: operations["model_api_v1_jobs__job__models__number__get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/moved": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Moved
+         * @description What has crossed between the node and the store. Told twice, it is booked once.
+         */
+        post: operations["moved_api_v1_jobs__job__moved_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2382,6 +2426,37 @@ export interface components {
             why: string;
         };
         /**
+         * Moved
+         * @description What one transfer by such an address has moved. Telling it twice is the same as once.
+         */
+        Moved: {
+            /** Digest */
+            digest: string;
+            /**
+             * Direction
+             * @description down: a model that was got
+             * @enum {string}
+             */
+            direction: "up" | "down";
+            /** Down Body */
+            down_body: number;
+            /** Down Head */
+            down_head: number;
+            /**
+             * Id
+             * @description of this transfer alone
+             */
+            id: string;
+            /** Requests */
+            requests: number;
+            /** Up Body */
+            up_body: number;
+            /** Up Head */
+            up_head: number;
+            /** Version */
+            version: number;
+        };
+        /**
          * NewJob
          * @description A job file as JSON, and optionally the digest of an initial model that was uploaded before.
          */
@@ -3427,6 +3502,25 @@ export interface components {
             wait_s: number;
         };
         /**
+         * Target
+         * @description Where a body is to be got or put, for a while; the headers go with it. A path is this coordinator's own.
+         */
+        Target: {
+            /** Headers */
+            headers: {
+                [key: string]: string;
+            };
+            /** Method */
+            method: string;
+            /** Url */
+            url: string;
+            /**
+             * Version
+             * @description to be told with what has crossed
+             */
+            version: number;
+        };
+        /**
          * Token
          * @description A new token.
          */
@@ -3518,6 +3612,14 @@ export interface components {
             since: string;
             /** Up Bytes */
             up_bytes: number;
+        };
+        /**
+         * UploadSize
+         * @description How large a body is.
+         */
+        UploadSize: {
+            /** Bytes */
+            bytes: number;
         };
         /**
          * Version
@@ -3662,6 +3764,12 @@ export interface components {
             name: string;
             /** Protocol */
             protocol: number;
+            /**
+             * Targets
+             * @description whether bodies have addresses of their own: …/bodies/{digest}/target
+             * @default false
+             */
+            targets?: boolean;
             /** Wait S Max */
             wait_s_max: number;
         };
@@ -4294,6 +4402,80 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    download_target_api_v1_jobs__job__bodies__digest__target_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+                /** @description SHA-256 in hexadecimal */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    upload_target_api_v1_jobs__job__bodies__digest__target_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+                /** @description SHA-256 in hexadecimal */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UploadSize"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     export_api_v1_jobs__job__export_get: {
         parameters: {
             query?: {
@@ -4736,6 +4918,41 @@ export interface operations {
             415: components["responses"]["Problem"];
             416: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    moved_api_v1_jobs__job__moved_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Moved"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
     };
