@@ -11,55 +11,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-work=${WORK:-/tmp/shoal-try}
+. deploy/engine.sh
 port=${PORT:-18080}
 tag=shoal-try-$$
-engine=
-
-say() { printf '\n== %s\n' "$*"; }
 
 cleared() {
   docker rm --force --volumes "$tag" "$tag-1" "$tag-2" "$tag-3" >/dev/null 2>&1 || true
   docker volume rm "$tag" >/dev/null 2>&1 || true
-  [ -z "$engine" ] || { kill "$engine"; wait "$engine" 2>/dev/null || true; }
+  stop_the_engine
 }
 trap cleared EXIT
-
-start_an_engine() {
-  mkdir -p "$work/debs"
-  if [ ! -x "$work/root/usr/sbin/dockerd" ]; then
-    (cd "$work/debs" && apt-get download -qq docker.io containerd runc debootstrap)
-    for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/root"; done
-  fi
-  export PATH=$work/root/usr/sbin:$work/root/usr/bin:$PATH DOCKER_HOST=unix://$work/docker.sock
-  dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/dockerd.pid" --host "$DOCKER_HOST" \
-    --bridge=none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false >"$work/dockerd.log" 2>&1 &
-  engine=$!
-  until docker info >/dev/null 2>&1; do
-    kill -0 "$engine" || { tail -n 5 "$work/dockerd.log" >&2; exit 1; }
-    sleep 0.5
-  done
-}
-
-# What pip and npm need here comes along: the certificates that this machine trusts, pip's variables and folder of wheels.
-make_a_base_image() {
-  export PYTHON_IMAGE=shoal-try-base
-  if [ ! -e "$work/base.done" ]; then
-    DEBOOTSTRAP_DIR=$work/root/usr/share/debootstrap debootstrap --variant=minbase \
-      --include=python3,python3-venv,ca-certificates bookworm "$work/base" >"$work/debootstrap.log"
-    touch "$work/base.done"
-  fi
-  cp /etc/ssl/certs/ca-certificates.crt "$work/base/etc/ssl/certs/"
-  changes=()
-  for name in "${!PIP_@}" NODE_EXTRA_CA_CERTS; do
-    [ -z "${!name:-}" ] || changes+=(--change "ENV $name=${!name}")
-  done
-  if [ -d "${PIP_FIND_LINKS:-}" ]; then
-    mkdir -p "$work/base$PIP_FIND_LINKS" && cp -r "$PIP_FIND_LINKS/." "$work/base$PIP_FIND_LINKS"
-  fi
-  tar --directory "$work/base" --exclude=./proc --exclude=./sys --exclude=./var/cache/apt --one-file-system --create . |
-    docker import "${changes[@]}" - "$PYTHON_IMAGE" >/dev/null
-}
 
 until_true() { # seconds, what, command…
   local end=$((SECONDS + $1)) what=$2
@@ -87,7 +48,7 @@ is_done() { [ "$(field state)" = done ]; }
 
 if [ "${1:-}" = --by-hand ]; then
   say "an engine and a base image by hand, in $work"
-  start_an_engine
+  start_an_engine --bridge=none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
   make_a_base_image
 fi
 

@@ -2,7 +2,7 @@
 
     result      stdout      tables for people; with --json one envelope and nothing else
     notice      stdout      with --json stderr; not with --quiet
-    progress    stderr      only on a terminal; not with --quiet
+    progress    stderr      a bar on a terminal, elsewhere a line now and then; not with --quiet
     error       stderr      one sentence, and a hint; with --json the envelope on stdout instead
 
 The envelope is `{"schema_version": 1, "status": "ok", "data": {…}}` or `{…, "status": "error", "error": {"code",
@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 PIPED_COLUMNS = 160
 """Width of tables that no terminal limits, so that a pipe gets whole lines."""
+LINE_S = 30.0
+"""How often a container's log is told how far it is."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,14 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        """A bar on stderr while the block runs, moved by calling what is yielded."""
+        """A bar on stderr while the block runs, moved by calling what is yielded; a line now and then where that is no
+        terminal."""
         console = self.console("stderr")
-        if self.flags.quiet or not console.is_terminal:
+        if self.flags.quiet:
             yield lambda done, text="", below="": None
+            return
+        if not console.is_terminal:
+            yield Lines(what, total, lambda line: console.print(safe(line), soft_wrap=True))
             return
         from rich.console import Group
         from rich.live import Live
@@ -156,6 +163,21 @@ class Advance(Protocol):
     """How far it is, what there is to say about it, and a second line."""
 
     def __call__(self, done: float, text: str = "", below: str = "") -> None: ...
+
+
+class Lines:
+    """Progress for a log: a line when `LINE_S` have passed since the last one, and none for what is soon done."""
+
+    def __init__(self, what: str, total: float | None, say: Callable[[str], None]) -> None:
+        self._what, self._total, self._say = what, total, say
+        self._said_at = time.monotonic()
+
+    def __call__(self, done: float, text: str = "", below: str = "") -> None:
+        now = time.monotonic()
+        if now - self._said_at >= LINE_S:
+            self._said_at = now
+            share = f"{done / self._total:.0%}" if self._total else "…"
+            self._say(f"{self._what}: {text or share}")
 
 
 def _envelope(status: str, **content: Any) -> None:

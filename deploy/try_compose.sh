@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Runs deploy/compose.yaml for real: waits until everything is well, starts a job on handwritten digits, doubles the edge
+# clients, kills the coordinator's container and restarts PostgreSQL in mid-run, and sees the job to its end. Then five
+# peers without a server.
+#
+#     deploy/try_compose.sh              with the engine that `docker` reaches; PYTHON_IMAGE and POSTGRES_IMAGE as in the file
+#     deploy/try_compose.sh --by-hand    as root on Debian, with no engine and no images: as deploy/try.sh does, but iptables and
+#                                        docker-compose must be installed
+#
+# PORT (18081) must be free. What is built and run is removed in the end, but for the images.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+. deploy/engine.sh
+export SHOAL_PORT=127.0.0.1:${PORT:-18081}
+project=shoal-try-$$
+file=deploy/.compose-try-$$.yaml
+
+compose_file() { "${compose[@]}" --file "$file" --project-name "$project" "$@"; }
+cleared() {
+  compose_file --profile peers down --volumes --remove-orphans >/dev/null 2>&1 || true
+  rm -f "$file"
+  stop_the_engine
+}
+until_true() { # seconds, what, command…
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || { echo "waited in vain: $what" >&2; compose_file logs --tail 20 >&2; exit 1; }
+    sleep 1
+  done
+}
+of() { docker ps --all --quiet --filter "label=com.docker.compose.project=$project" --filter "label=com.docker.compose.service=$1"; }
+healthy() { # service, how many
+  local count=0 one
+  for one in $(of "$1"); do [ "$(docker inspect --format '{{.State.Health.Status}}' "$one")" != healthy ] || count=$((count + 1)); done
+  [ "$count" -eq "$2" ]
+}
+shoal() { docker exec --interactive "$(of coordinator)" shoal "$@"; }
+field() {
+  shoal jobs show try --json | docker exec --interactive "$(of coordinator)" python3 -c \
+    'import json, sys; print(json.load(sys.stdin)["data"]["job"][sys.argv[1]])' "$1"
+}
+at_least() { [ "$(field version)" -ge "$1" ]; }
+is_done() { [ "$(field state)" = done ]; }
+
+trap cleared EXIT
+if [ "${1:-}" = --by-hand ]; then
+  say "an engine and base images by hand, in $work"
+  start_an_engine
+  make_a_base_image
+  make_a_postgres_image
+fi
+# Debian's docker-compose is of before files had names, and builds by itself unless it is told not to.
+export DOCKER_BUILDKIT=1 COMPOSE_DOCKER_CLI_BUILD=1
+if docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
+sed '/^name: /d' deploy/compose.yaml >"$file"
+
+say "PostgreSQL, a coordinator, three edge clients"
+compose_file up --build --detach
+until_true 180 "a coordinator that is well" healthy coordinator 1
+until_true 180 "three edge clients that are well" healthy edge_client 3
+
+say "a job"
+docker exec --interactive "$(of coordinator)" sh -c 'cat >/tmp/try.toml' <<'JOB'
+name = "try"
+rounds = 60
+learner = "shoal.learn.digits:learner"
+[algorithm]
+name = "fedavg"
+lr = 0.1
+[schedule]
+name = "rounds"
+min_nodes = 3
+JOB
+shoal run /tmp/try.toml --detach
+until_true 120 "some versions" at_least 3
+
+say "six edge clients from version $(field version) on"
+compose_file up --detach --no-recreate --scale edge_client=6
+until_true 180 "six edge clients that are well" healthy edge_client 6
+
+say "the coordinator is killed at version $(field version), or a little later"
+docker kill --signal KILL "$(of coordinator)" >/dev/null
+docker start "$(of coordinator)" >/dev/null
+until_true 120 "a coordinator that is well again" healthy coordinator 1
+
+say "PostgreSQL is restarted at version $(field version), or a little later"
+docker restart "$(of postgres)" >/dev/null
+until_true 900 "the end of the job" is_done
+shoal jobs show try
+shoal nodes list
+compose_file down --volumes
+
+say "five peers and no server"
+compose_file --profile peers up --detach peer1 peer2 peer3 peer4 peer5
+ended() {
+  local one
+  for one in peer1 peer2 peer3 peer4 peer5; do
+    [ "$(docker inspect --format '{{.State.Status}} {{.State.ExitCode}}' "$(of $one)")" = "exited 0" ] || return 1
+  done
+}
+until_true 1200 "the end of the peers' job" ended
+for one in 1 2 3 4 5; do docker logs "$(of "peer$one")" 2>&1 | tail -n 5; done
+say "all is well"
