@@ -65,9 +65,10 @@ def test_hadolint_finds_nothing() -> None:
     assert (found.returncode, found.stdout) == (0, "")
 
 
-def test_the_script_is_one() -> None:
-    assert subprocess.run(["bash", "-n", DEPLOY / "try.sh"], check=False).returncode == 0
-    assert os.access(DEPLOY / "try.sh", os.X_OK)
+@pytest.mark.parametrize("name", ["try.sh", "try_compose.sh", "engine.sh"])
+def test_the_scripts_are_scripts(name: str) -> None:
+    assert subprocess.run(["bash", "-n", DEPLOY / name], check=False).returncode == 0
+    assert os.access(DEPLOY / name, os.X_OK) == name.startswith("try"), "what is sourced is not run"
 
 
 def test_the_compose_file_has_its_form(tmp_path: Path) -> None:
