@@ -204,6 +204,7 @@ class Postgres:
     def seize(self, connection: Connection) -> None:
         if self.epoch or not inspect(connection).has_table(leases.name):
             return  # seized already; or a new database: asked again after the tables are made
+        _check_encoding(connection)
         connection.execute(select(func.set_config("lock_timeout", str(int(self._seat.lease_s * 1000)), True)))
         free = {"name": OWNER, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
         connection.execute(insert(leases).on_conflict_do_nothing(), free)
@@ -275,6 +276,17 @@ class Postgres:
         """Let the folder go, unless somebody else holds it."""
         if self._has_own_seat:
             self._seat.close()
+
+
+def _check_encoding(connection: Connection) -> None:
+    """Raise `StorageFailed` unless the database can keep every text."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding not in ("UTF8", "SQL_ASCII"):  # the latter keeps bytes as they are
+        raise StorageFailed(
+            f"the database's encoding is {encoding}, in which not every text can be kept",
+            code="storage.encoding",
+            hint="make another: CREATE DATABASE shoal ENCODING 'UTF8' TEMPLATE template0",
+        )
 
 
 def _renewing(lease_s: float) -> Any:

@@ -64,6 +64,7 @@ def lock(path: Path, what: str) -> Any:
 def reached(lease_s: float) -> dict[str, Any]:
     """How a server is reached: one that is silent for as long as a lease lasts is not waited for."""
     return {
+        "client_encoding": "utf-8",  # a database that was made in the locale C gives bytes for texts otherwise
         "connect_timeout": max(2, min(10, math.ceil(lease_s))),
         "prepare_threshold": None,
         "keepalives_idle": 30,

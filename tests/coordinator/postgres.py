@@ -43,6 +43,14 @@ class Cluster:
             connection.execute(f'CREATE SCHEMA "{name}"')
         return f"{self._server.get_uri()}&options=-csearch_path%3D{name}"
 
+    def encoded(self, encoding: str) -> str:
+        """The address of a new database whose texts are in that encoding."""
+        name = fresh("encoded_")
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            form = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            connection.execute(f'CREATE DATABASE "{name}" {form}'.encode())
+        return self._server.get_uri(name)
+
     def copied(self, url: str) -> str:
         """A database brought back from a backup of that one."""
         name, (_, _, schema) = fresh("copy_"), url.rpartition("%3D")

@@ -77,6 +77,28 @@ def test_a_fresh_database_has_the_tables_of_the_code(url: str) -> None:
     assert run(work()) == []
 
 
+def test_texts_are_kept_whatever_the_locale_was(cluster: Cluster) -> None:
+    url, text_of_all = cluster.encoded("SQL_ASCII"), "Zürich · 東京 · بداية · 🐟"
+
+    async def work() -> None:
+        async with opened(url) as database:
+            await database.write(add(text_of_all))
+
+    run(work())
+    with psycopg.connect(url, client_encoding="utf-8") as connection:
+        assert connection.execute("SELECT secret FROM tokens").fetchall() == [(text_of_all,)]
+
+
+def test_a_database_that_cannot_keep_every_text_is_refused(cluster: Cluster) -> None:
+    async def work() -> None:
+        async with opened(cluster.encoded("LATIN1")) as database:
+            await database.write(add("a"))
+
+    with pytest.raises(StorageFailed, match="LATIN1") as refused:
+        run(work())
+    assert refused.value.code == "storage.encoding"
+
+
 def test_a_write_that_fails_fails_alone(url: str) -> None:
     async def work() -> list[Any]:
         async with opened(url) as database:
