@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal import wire
@@ -41,7 +41,13 @@ class HttpTransport:
     def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
         polled = self.polls.work(self.wait_s, held, self.jobs)
         self.leases, self.pause_s = polled.leases, polled.pause_s
-        return self.taken(polled.frame) if polled.frame is not None else None
+        if polled.frame is None:
+            return None
+        job, message = self.taken(polled.frame)
+        if isinstance(message, Order):
+            term = next((lease.term for lease in polled.leases if lease.job == job), 0)
+            message = replace(message, given_in=term)
+        return job, message
 
     def taken(self, frame: wire.Frame) -> tuple[str, Message]:
         """A frame that has come: its job and message. A body that came along is at hand from now on."""

@@ -52,7 +52,7 @@ NAME_BYTES_MAX = 512
 DIMENSIONS_MAX = 8
 STATE_BYTES_MAX = 32 * 1024
 PIECE_BYTES = 1 << 20
-NEVER_SENT = ("norm", "about")  # the receiver's own measurement, and what it was told of the sender elsewhere
+NEVER_SENT = ("norm", "about", "given_in")  # the receiver's own measurement, and what it was told elsewhere
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from shoal import wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
-from shoal.core.message import Ack, Fail, Join, Knock, Lease, Leave, Message, OrderId, Poll, Report, Status
+from shoal.core.message import Ack, Fail, Join, Knock, Lease, Leave, Message, Order, OrderId, Poll, Report, Status
 from shoal.runtime.http import ANY, Answer, TryLater
 from shoal.runtime.node_link import NodeLink
 from shoal.runtime.relay import Carried, Said, opened, seal, seal_body, verify
@@ -100,7 +101,8 @@ class CarriedLink(NodeLink):
         self, message: Message, payload: bytes = b"", *, query: str = "", read_s: float | None = None
     ) -> wire.Frame | None:
         """What the coordinator answers. Raises `Refused` for what it refuses, `TryLater` for what it cannot now."""
-        carried = seal(self.signer, self.node, self.term, message, payload, query)
+        term = self.term
+        carried = seal(self.signer, self.node, term, message, payload, query)
         said = self.carry(carried, read_s=read_s)
         try:
             verify(carried, said, self.signer)
@@ -111,6 +113,8 @@ class CarriedLink(NodeLink):
             raise (Unbrought(self.carrier, error) if error.code.startswith("trust.") else error) from error
         if found is not None and isinstance(found.message, Lease):
             self.term = max(self.term, found.message.term)
+        if found is not None and isinstance(found.message, Order):  # it answers so in that term alone
+            return replace(found, message=replace(found.message, given_in=term))
         return found
 
     def _opened(self, carried: Carried, said: Said) -> wire.Frame | None:

@@ -117,6 +117,9 @@ class Order:
     rev: int = 0
     recall: bool = False
     until: int = 0
+    given_in: int = 0
+    """The hub's term when it gave this, where the receiver knows that: a hub that was started again gives what it had
+    ordered in an earlier term to those who have not heard it yet."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +265,9 @@ def term_of(message: Message, held: Order | None = None) -> int | None:
     match message:
         case Amendment(order=order) if held is not None and order == held.id:
             return None
-        case Order(id=order) | Amendment(order=order) | Idle(after=order):
+        case Order(id=order, given_in=term):
+            return max(order[0], term)
+        case Amendment(order=order) | Idle(after=order):
             return order[0]
         case Lease(term):
             return term

@@ -16,7 +16,7 @@ from typing import Any
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Event, Lost, Rejected, Save, Send, Timer, Wake
-from shoal.core.message import Ack, Bodies, Fail, Join, Knock, Lease, Leave, Message, Poll, Ref, Report, Status
+from shoal.core.message import Ack, Bodies, Fail, Join, Knock, Lease, Leave, Message, Order, Poll, Ref, Report, Status
 from shoal.core.roster import Leases
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Fate
@@ -223,7 +223,7 @@ class Coordinator:
 
     def _send(self, node: str, message: Message | Rejected) -> None:
         self._watch.sent(node, message, self.hub)
-        self._downlink(node, message)
+        self._downlink(node, replace(message, given_in=self.hub.boot) if isinstance(message, Order) else message)
 
     def _ring(self, process: int, alarm: int, at: float) -> None:
         if self.up and process == self.process and alarm == self._alarm:

@@ -15,7 +15,7 @@ DIGITS = 8
 """Of a hash, shown."""
 
 
-AMENDED = {"rev", "recall", "until", "state"}
+SILENT = {"rev", "recall", "until", "given_in", "state"}
 """Fields that say nothing while they are zero."""
 
 
@@ -40,7 +40,7 @@ def shown(thing: object) -> str:
             text = f"Save {shown(thing.what)}"
         case _ if is_dataclass(thing):
             values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
-            said = ((n, value) for n, value in values if value or (value == 0 and n not in AMENDED))
+            said = ((n, value) for n, value in values if value or (value == 0 and n not in SILENT))
             told = [f"{n}={shown(value)}" for n, value in said if value != About()]
             text = " ".join((type(thing).__name__, *told))
         case _:

@@ -135,6 +135,20 @@ def test_nothing_of_an_older_term_is_obeyed() -> None:
     assert bench.peer.term == 2
 
 
+def test_what_was_ordered_before_the_hub_began_a_new_term_is_obeyed_as_it_gives_it_in_that() -> None:
+    bench = Bench()
+    bench.feed(Lease(2), 0.0)
+    bench.feed(bench.order(3), 1.0)
+    assert not [effect for effect in bench.effects if isinstance(effect, Work)], "it may be of a hub that was cut off"
+    bench.feed(bench.order(3, given_in=1), 1.0)
+    assert not [effect for effect in bench.effects if isinstance(effect, Work)]
+    bench.feed(bench.order(3, given_in=2), 2.0)
+    assert [effect.order.id for effect in bench.effects if isinstance(effect, Work)] == [(1, 3)]
+    assert bench.peer.term == 2
+    bench.feed(bench.order(4, given_in=3), 3.0)
+    assert bench.peer.term == 3
+
+
 def test_an_order_in_hand_is_amended_though_the_hub_has_begun_a_new_term() -> None:
     bench = Bench()
     bench.feed(bench.order(3), 0.0)
