@@ -44,6 +44,8 @@ IDLE_S = 30.0
 """A connection that rests for longer is not used again: the owner ends it after twice as long."""
 IDLE_MAX = 64
 PIECE_BYTES = 1 << 16
+ASK_BYTES = 1 << 16
+"""A body that is larger is sent when the owner has said that it wants it."""
 
 _HOP = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", HEADER}
 _OURS = {b"connection", b"keep-alive", b"transfer-encoding", b"date"}
@@ -100,9 +102,20 @@ def _target(scope: Scope) -> bytes:
 def head_of(scope: Scope, to: Elsewhere) -> bytes:
     """The bytes of the request's head, as it is passed on."""
     lines = [b"%s %s HTTP/1.1" % (scope["method"].encode("ascii"), _target(scope))]
-    lines += [b"%s: %s" % (name, value) for name, value in scope["headers"] if name not in _HOP]
+    lines += [b"%s: %s" % (name, value) for name, value in scope["headers"] if name not in (*_HOP, b"expect")]
+    if asks_first(scope):
+        lines.append(b"expect: 100-continue")
     lines += [b"connection: keep-alive", HEADER + b": " + stamp(scope, to)]
     return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def asks_first(scope: Scope) -> bool:
+    """Whether the owner is to say that it wants the body before any of it is sent. One that refuses a large body hangs
+    up, and what is still being sent then makes the network throw its answer away."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0")
+    is_large = b"transfer-encoding" in headers or (length.isdigit() and int(length) > ASK_BYTES)
+    return is_large or headers.get(b"expect", b"").lower() == b"100-continue"
 
 
 # The connection to the owner
@@ -241,8 +254,7 @@ class _Journey:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, line: _Line, head: bytes, *, bodiless: bool) -> None:
         self._receive, self._send, self._line, self._head = receive, send, line, head
-        headers = dict(scope["headers"])
-        self._waits = headers.get(b"expect", b"").lower() == b"100-continue"
+        self._waits = asks_first(scope)
         self._welcome = asyncio.Event()
         self.answer = _Answer(is_head=scope["method"] == "HEAD")
         self.started = self._gone = False

@@ -77,6 +77,9 @@ NODE = {
     "POST /api/v1/jobs/{job}/relay",
     "PUT /api/v1/jobs/{job}/bodies/{digest}",
     "HEAD /api/v1/jobs/{job}/bodies/{digest}",
+    "GET /api/v1/jobs/{job}/bodies/{digest}/target",
+    "POST /api/v1/jobs/{job}/bodies/{digest}/target",
+    "POST /api/v1/jobs/{job}/moved",
 }
 OPERATE = {
     "POST /api/v1/jobs",
