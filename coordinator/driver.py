@@ -13,6 +13,7 @@ happened, and a hub that is being restored knows nobody. Whoever answers a node 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -105,7 +106,7 @@ class Driver:
         self._resting = asyncio.Event()  # set while the hub is what the journal says, and no event is half-way through
         self._asking: set[str] = set()  # nodes whose polls found it busy
         self.restoring = True
-        self.ended, self.term = False, 0  # as the hub said when it rested last
+        self.ended, self.term, self.life = False, 0, 0  # as the hub said when it rested last
         self._forms: dict[Kind, Form] = {}  # fixed from version 0 on
         self.mode_since: float | None = None  # wall clock: when the job's mode changed last
         self._along: tuple[Ref | None, bytes] = None, b""  # the body that went along with the last order
@@ -244,7 +245,7 @@ class Driver:
     async def _serve(self) -> None:
         await self._rebuild()
         if not self.restoring:
-            await self._take([Waiting(Boot(time.time()))])
+            await self._take([Waiting(Boot(time.time(), life=secrets.randbits(52) + 1))])
         self._begun.set()
         while not self.restoring:  # it still is only when the end came meanwhile: that hub must not take anything
             batch, ends = await self._gather()
@@ -344,7 +345,7 @@ class Driver:
 
     def _carry(self, fed: Sequence[Fed]) -> None:
         """The hub rests again: ring the bells, set the alarm."""
-        self.ended, self.term = self.hub.phase in ENDED, self.hub.boot
+        self.ended, self.term, self.life = self.hub.phase in ENDED, self.hub.boot, self.hub.life
         self.mode_since = max((one.entry.at for one in fed if _moves(one)), default=self.mode_since)
         self._resting.set()
         for node in self._asking:

@@ -17,6 +17,7 @@ from coordinator.app import create_app, operator_token
 from coordinator.express import Express
 from coordinator.guard import App, Guard
 from coordinator.ledger import Ledger
+from coordinator.lives import Lives
 from coordinator.memory import keep_big_blocks
 from coordinator.places import is_shared, server
 from coordinator.protocol import MeteredProtocol
@@ -87,7 +88,8 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
 
     def make(ledger: Ledger, seat: Seat | None = None) -> tuple[Coordinator, App]:
         coordinator = Coordinator(settings, ledger, operator_token(settings), seat)
-        return coordinator, Guard(Express(create_app(coordinator), coordinator), settings, coordinator.steering)
+        told = Lives(Express(create_app(coordinator), coordinator), coordinator)
+        return coordinator, Guard(told, settings, coordinator.steering)
 
     house: Alone | Replica
     if is_shared(settings.url):

@@ -14,6 +14,7 @@ from shoal import peer_wire, wire
 from shoal.core.errors import InvalidPayload, NotAllowed, ShoalError
 from shoal.core.message import Fail, Join, Knock, Lease, Leave, Message, Poll, Report, Status
 from shoal.core.peer_message import Relay
+from shoal.trust.codes import refusal
 from shoal.trust.envelope import sha256
 
 router = APIRouter(tags=["node"], responses=errors(401, 403, 404, 409, 426))
@@ -38,6 +39,7 @@ async def relay(
     carrier: Node,
     coordinator: Coord,
     term: Annotated[int, Query(ge=0, lt=2**63, description="the coordinator's, as the node knows it")],
+    life: Annotated[int, Query(ge=0, lt=2**53, description="which has that term, as the node knows it; 0: any")] = 0,
     wait_s: Annotated[float, Query(ge=0, le=300, description="a Poll waits so long for something new")] = 0.0,
     held: Annotated[str, Query(max_length=64, description="the order in hand, which is not new: BOOT.N.REV")] = "",
 ) -> Response:
@@ -56,6 +58,8 @@ async def relay(
         present = framed(job, Lease(driver.term))  # all the answer to what was said to another life of the coordinator
         if term != driver.term:
             answer = present
+        elif life not in (0, driver.life):
+            raise refusal("trust.lease-forked", f"for boot {life:x} of term {term}; this is boot {driver.life:x}")
         elif isinstance(message, Poll) and wait_s:
             answer = await hearing.wait(held_order(held) if held else None, wait_s)
         else:

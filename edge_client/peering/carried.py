@@ -34,11 +34,12 @@ class Unbrought(Unreachable):
 
 
 class CarriedLink(NodeLink):
-    """Through the peer `carrier`, which listens at `url`. `term`: the coordinator's, as far as it is known."""
+    """Through the peer `carrier`, which listens at `url`. `term`, `life`: the coordinator's, as far as it is known."""
 
-    def __init__(self, carrier: str, url: str, node: str, signer: Signer, term: int) -> None:
+    def __init__(self, carrier: str, url: str, node: str, signer: Signer, term: int, life: int = 0) -> None:
         super().__init__(f"{url.rstrip('/')}/p2p/{signer.charter.job}/hub")
         self.carrier, self.node, self.signer, self.term = carrier, node, signer, term
+        self._granted = term, life
 
     @contextmanager
     def exchange(self, method: str, path: str, **named: Any) -> Iterator[Answer]:
@@ -101,8 +102,9 @@ class CarriedLink(NodeLink):
         self, message: Message, payload: bytes = b"", *, query: str = "", read_s: float | None = None
     ) -> wire.Frame | None:
         """What the coordinator answers. Raises `Refused` for what it refuses, `TryLater` for what it cannot now."""
-        term = self.term
-        carried = seal(self.signer, self.node, term, message, payload, query)
+        term, (granted, life) = self.term, self._granted
+        asked = f"life={life}{'&' if query else ''}{query}" if life and granted == term else query
+        carried = seal(self.signer, self.node, term, message, payload, asked)
         said = self.carry(carried, read_s=read_s)
         try:
             verify(carried, said, self.signer)

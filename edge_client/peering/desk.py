@@ -4,6 +4,7 @@ FOLDER/peer/standing.json   the machine's state, and the books; replaced as a wh
 FOLDER/peer/job.json        the job as its page showed it: to take it up while the coordinator does not answer
 FOLDER/peer/papers.json     the charter and the newest roster
 FOLDER/peer/checkpoints.json   the newest versions that the coordinator has signed, and their models' names
+FOLDER/peer/grant.json      which coordinator has which term
 FOLDER/peer/gate.json       what was taken of each sender's requests
 FOLDER/peer/bytes.json      bytes by peer
 
@@ -22,6 +23,7 @@ from typing import Any
 
 from edge_client.spool import Kept, Spool
 from peer.folder import Awaited
+from shoal.core.failover import Grant
 from shoal.core.machine import Result
 from shoal.core.message import Ref, Report, ref_of
 from shoal.core.tree import Slots
@@ -91,6 +93,10 @@ class Desk(Spool):
         found: dict[str, Any] | None = self._read("peer/papers.json", json.loads)
         return found
 
+    def grant(self) -> Grant:
+        """Which coordinator has which term; blocks."""
+        return self._read("peer/grant.json", _grant) or Grant()
+
     def checkpoints(self) -> list[tuple[bytes, Ref]]:
         """Manifests as they came, and the models that they were kept with; nothing of this is checked yet."""
         return self._read("peer/checkpoints.json", _checkpoints) or []
@@ -108,6 +114,10 @@ class Desk(Spool):
     def keep_papers(self, values: dict[str, Any]) -> None:
         """Remember papers that have been checked."""
         self._write("papers", values)
+
+    def keep_grant(self, grant: Grant) -> None:
+        """Remember, durably, which coordinator has which term."""
+        self._write("grant", {"term": grant.term, "life": grant.life})
 
     def keep_checkpoints(self, found: Sequence[tuple[bytes, Ref]]) -> None:
         """Remember these manifests and keep their models, durably, in place of those before."""
@@ -176,6 +186,11 @@ class Desk(Spool):
         own = {ref.digest for ref in (self._memory, self._pending, self._base) if ref is not None}
         with self.awaited.still() as awaited:
             self.bodies.keep_only(own | awaited | self._vouched | {ref.digest for ref in names})
+
+
+def _grant(data: bytes) -> Grant:
+    values = json.loads(data)
+    return Grant(int(values["term"]), int(values["life"]))
 
 
 def _checkpoints(data: bytes) -> list[tuple[bytes, Ref]]:

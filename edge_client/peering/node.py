@@ -8,6 +8,7 @@ from typing import Any
 
 from edge_client.identity import State
 from edge_client.peering.desk import Desk
+from edge_client.peering.grant import Fence
 from edge_client.peering.jury import Jury
 from edge_client.peering.part import Part
 from edge_client.peering.porch import Porch
@@ -50,8 +51,9 @@ class Peering:
 
         self.readmission = Readmission(state, *asks, links, open_link, hello)
         self.readmission.has_token = bool(settings.token.get_secret_value())
+        self._fences: dict[str, Fence] = {}
         for link in links:
-            link.unknown = self.readmission.unknown
+            link.unknown, link.hears = self.readmission.unknown, self._hear
         allowance = Allowance(settings.peer_relay_mib_per_min * 2**20)
         if not allowance.is_none:
             self.porch.carrier = Carrier(links[0], allowance)
@@ -108,4 +110,11 @@ class Peering:
         desk.keep_page(found)
         part = Part(spec, worker, self.porch.next_boot(), desk, bytes_per_hour=self._bytes_per_hour)
         judge = workshop.judge(spec, ports.lane) if spec.gossip.loss_gate else None
-        return PeerPump(part, ports, hub, self.porch, Jury(part, judge), partial(workshop.weigh, spec.seed))
+        pump = PeerPump(part, ports, hub, self.porch, Jury(part, judge), partial(workshop.weigh, spec.seed))
+        self._fences[spec.name] = pump.fence
+        return pump
+
+    def _hear(self, job: str, term: int, life: int) -> None:
+        """An answer of the coordinator. Raises `Unreachable` for one that must not be heard. In any thread."""
+        if (fence := self._fences.get(job)) is not None:
+            fence.hear(term, life)

@@ -25,6 +25,7 @@ from edge_client.peering.beside import Beside
 from edge_client.peering.checkpoints import Checkpoints
 from edge_client.peering.circle import Circle
 from edge_client.peering.detour import Detour
+from edge_client.peering.grant import Fence
 from edge_client.peering.jury import Heard, Jury
 from edge_client.peering.offers import Kept
 from edge_client.peering.part import Part
@@ -80,6 +81,7 @@ class PeerPump(Pump):
         ears = Ears(self._listen, self._see, self._shown_to_people, self._decreed, kept)
         self.circle = Circle(part.spec, part.node, part.boot, part.desk, porch, ears, at=ports.at)
         self.voice = Voice(part.peer, detour, self.circle, self._held_now, self.take, self._put, self.beside.do)
+        self.fence = self.voice.fence = Fence(part.desk, self._deaf_to)
         self.checkpoints = Checkpoints(self.job, part.desk)
         self.peer.meter.crossed = self._crossed
         self._asking: Heard | None = None
@@ -400,6 +402,11 @@ class PeerPump(Pump):
         look.values = {**self._about(), **self.part.books.shown(weight, model)}
         if company is not None and model is not None:
             company.standard.norm = norm(model)
+
+    def _deaf_to(self, code: str, why: str) -> None:
+        """The coordinator has said what must not be heard. In any thread."""
+        if (company := self.circle.company) is not None:
+            self._loop.call_soon_threadsafe(company.refuse, code, why, "the coordinator")
 
     # The others
 

@@ -17,6 +17,7 @@ import structlog
 from edge_client.peering.carried import CarriedLink
 from edge_client.peering.circle import Circle
 from edge_client.peering.detour import Detour
+from edge_client.peering.grant import Fence
 from shoal.core.errors import NotAllowed, ShoalError
 from shoal.core.message import Join, Knock, Leave, Message, Poll
 from shoal.core.peer import Peer
@@ -34,6 +35,8 @@ FRUITLESS_S = 0.5
 
 class Voice:
     """`take` feeds the machine, `put` soon will, `aside` does something beside it unless that is being done already."""
+
+    fence: Fence
 
     def __init__(
         self,
@@ -63,7 +66,8 @@ class Voice:
             self._detour.turn(None)
             self.log.info("the way to the coordinator is whole again, or lost")
             return True
-        self._detour.turn(CarriedLink(wanted, link.url, self._peer.node, company.signer, self._peer.term))
+        term, life = self._peer.term, self.fence.life(self._peer.term)
+        self._detour.turn(CarriedLink(wanted, link.url, self._peer.node, company.signer, term, life))
         self.log.warning("the way to the coordinator is broken: another carries what is said", carrier=wanted)
         return True
 

@@ -49,6 +49,25 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Grant:
+    """A term, and which life of the coordinator (a number drawn at its start) has it here; 0: none has."""
+
+    term: int = 0
+    life: int = 0
+
+    def after(self, term: int, life: int) -> Grant | None:
+        """What holds when one of that term and life was heard; None: another has that term, and this one is refused.
+
+        One that does not say its life (0) is of an older release; what is of an older term nobody obeys anyway.
+        """
+        if not life or term < self.term:
+            return self
+        if term > self.term:
+            return Grant(term, life)
+        return self if life == self.life else None
+
+
+@dataclass(frozen=True)
 class Holds:
     """An event: the node has this version's model, whole, and keeps it. From there it could carry on."""
 

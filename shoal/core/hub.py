@@ -378,6 +378,7 @@ class Hub(HubActs):
     def _boot(self, event: Boot, now: float) -> list[Effect]:
         if event.at is not None:
             self.epoch = event.at - now
+        self.life = event.life
         again = self._begin_term(max(self.boot, self.plan.term) + 1)
         return [Note("state", f"coordinator started (boot {self.boot})", self.version), *again]
 

@@ -29,6 +29,7 @@ PLAIN = (
     "ends_after_round",
     "version",
     "boot",
+    "life",
     "issued",
     "numbers",
     "epoch",
@@ -52,7 +53,7 @@ class HubState:
         self.version = 0
         self.model: Ref | None = None
         self.slots: Slots = {}
-        self.boot, self.issued = 0, 0
+        self.boot, self.life, self.issued = 0, 0, 0
         self.roster = Roster()
         self.seconds: tuple[float, ...] = ()
         self.anchor = Anchor(plan.filters)

@@ -31,6 +31,8 @@ class Boot:
 
     at: float | None = None
     """Seconds since 1970 at that moment, for hours of the day; None: it doesn't say."""
+    life: int = 0
+    """A number drawn for this process, which tells it from another coordinator of the same term; 0: it has none."""
 
 
 @dataclass(frozen=True)

@@ -98,16 +98,36 @@ class NodeLink(Link):
     unknown: Callable[[str, NotAllowed], ShoalError] | None = None
     """Asked what it means when the coordinator does not know the credential that was used."""
 
+    hears: Callable[[str, int, int], None] | None = None
+    """Told of which coordinator an answer is: job, term, life. It raises for one that must not be heard."""
+
     @contextmanager
     def exchange(self, method: str, path: str, **more: Any) -> Iterator[Answer]:
         used = self.credential
         try:
             with super().exchange(method, path, **more) as answer:
+                self._hear(answer.headers)
                 yield answer
         except NotAllowed as error:
             if self.unknown is None or not used or error.code != NotAllowed.default_code:
                 raise
             raise self.unknown(used, error) from error
+
+    def _hear(self, headers: Mapping[str, str]) -> None:
+        """Look which coordinator answers. Raises what `hears` raises."""
+        if self.hears is not None:
+            with self._understood():
+                lives = _by_job(headers.get("shoal-life", ""))
+            for one in lives:
+                self.hears(*one)
+
+    def _problem(self, response: Any) -> ShoalError:
+        """What must not be heard can refuse nothing."""
+        try:
+            self._hear(response.headers)
+        except ShoalError as error:
+            return error
+        return super()._problem(response)
 
     def enrol(self, token: str, name: str, info: Mapping[str, Any], key: str) -> tuple[str, str]:
         """Turn a one-time token into (credential, name). The same `key` asks for the same answer again."""
@@ -145,7 +165,7 @@ class NodeLink(Link):
         with self.exchange("GET", "/api/v1/work", params=params, read_s=patience_s, own=True) as answer:
             data = answer.read(FRAME_BYTES_MAX)  # even of an empty answer, for the connection to be used again
             with self._understood():
-                leases = _leases(answer.headers.get("shoal-lease", ""))
+                leases = tuple(JobLease(*one) for one in _by_job(answer.headers.get("shoal-lease", "")))
             pause_s = _seconds(answer.headers.get(PAUSE_HEADER, ""))
             return Polled(None if answer.status == 204 else self._frame(data), leases, pause_s)
 
@@ -374,16 +394,16 @@ class NodeLink(Link):
             raise Refused(f"{self.address.url}: {error.message}", code=error.code, hint=error.hint) from error
 
 
-def _leases(text: str) -> tuple[JobLease, ...]:
-    """What `Shoal-Lease` says: `JOB=TERM.ROSTER`, with commas between. Raises `ValueError`."""
+def _by_job(text: str) -> list[tuple[str, int, int]]:
+    """What `Shoal-Lease` and `Shoal-Life` say: `JOB=TERM.NUMBER`, with commas between. Raises `ValueError`."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         job, _, numbers = part.partition("=")
-        term, _, roster = numbers.partition(".")
-        if not (job and term.isdecimal() and roster.isdecimal()):
+        term, _, number = numbers.partition(".")
+        if not (job and term.isdecimal() and number.isdecimal()):
             raise ValueError(f"{part[:80]!r} is no lease")
-        found.append(JobLease(job, int(term), int(roster)))
-    return tuple(found)
+        found.append((job, int(term), int(number)))
+    return found
 
 
 def _seconds(text: str) -> float:

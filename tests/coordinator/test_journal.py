@@ -31,7 +31,7 @@ def seen(stage: Stage) -> dict[str, Any]:
     """What must be the same after a restart. Orders stand; that the process is a new one is no part of it."""
     hub = stage.running.driver(stage.job).hub
     state = hub.state()
-    for passing in ("boot", "issued", "epoch"):
+    for passing in ("boot", "life", "issued", "epoch"):
         state.pop(passing)
     return {
         "state": state,

@@ -227,6 +227,19 @@ def test_a_word_is_taken_once(lost: Lost) -> None:
     problem(lost.carry(lost.seal(Poll("n1"))), 409, "trust.boot-old")
 
 
+def test_what_is_meant_for_another_life_of_the_same_term_is_refused(lost: Lost) -> None:
+    """Else a copy of the coordinator could take what nodes say to the first one."""
+    life = lost.stage.running.driver("main").life
+    before = lost.stage.picture()
+    for said, status in ((life, 200), (0, 200), (life + 1, 409)):
+        carried = seal(lost.signer, "n1", lost.term, Poll("n1"), query=f"life={said}")
+        found = lost.carry(carried)
+        assert found.status_code == status
+        assert "shoal-signature" in found.headers, "it is the coordinator's own word"
+    problem(found, 409, "trust.lease-forked")
+    assert lost.stage.picture() == before
+
+
 def test_no_node_speaks_for_another(lost: Lost) -> None:
     before = lost.stage.picture()
     for message in (Leave("n0"), Poll("n0"), Join("n0", (9, 9))):

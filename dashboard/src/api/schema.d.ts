@@ -5251,6 +5251,8 @@ export interface operations {
             query: {
                 /** @description the coordinator's, as the node knows it */
                 term: number;
+                /** @description which has that term, as the node knows it; 0: any */
+                life?: number;
                 /** @description a Poll waits so long for something new */
                 wait_s?: number;
                 /** @description the order in hand, which is not new: BOOT.N.REV */
