@@ -11,7 +11,7 @@ from coordinator.express import LISTED_MAX, Asked, asked
 from coordinator.hearing import Hearing
 from shoal import wire
 from tests.coordinator.node import Node
-from tests.coordinator.server import Inside
+from tests.coordinator.server import Inside, until
 from tests.coordinator.stage import by_hand, set_up
 
 USUAL = {
@@ -107,5 +107,5 @@ def test_a_fault_of_ours_is_told_and_logged(
     monkeypatch.setattr(Hearing, "report", broken)
     answer = node.once("POST", "/jobs/main/reports", content=b"x", headers={"content-type": wire.MEDIA_TYPE})
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
-    assert "planted" in caplog.text
+    until("the log to have it", lambda: "planted" in caplog.text)  # it is written after the answer
     node.client.close()
