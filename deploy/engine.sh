@@ -1,10 +1,25 @@
-# For try.sh and try_compose.sh, which source it: an engine without installing one, and images that stand in for those that
+# For try.sh and try_compose.sh, which source it: their job, an engine without installing one, and images that stand in for those that
 # cannot be pulled. Needs root on Debian. All is in WORK (else a folder in /tmp), which stays for the next time.
 
 work=${WORK:-/tmp/shoal-try}
 engine=
 
 say() { printf '\n== %s\n' "$*"; }
+
+# What both let the edge clients learn.
+job_file() {
+  cat <<'JOB'
+name = "try"
+rounds = 60
+learner = "shoal.learn.digits:learner"
+[algorithm]
+name = "fedavg"
+lr = 0.1
+[schedule]
+name = "rounds"
+min_nodes = 3
+JOB
+}
 
 start_an_engine() { # options of dockerd…
   mkdir -p "$work/debs"

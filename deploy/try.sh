@@ -75,17 +75,7 @@ done
 for i in 1 2 3; do until_true 120 "an edge client that is well" healthy "$tag-$i"; done
 
 say "a job"
-in_coordinator sh -c 'cat >/tmp/try.toml' <<'JOB'
-name = "try"
-rounds = 60
-learner = "shoal.learn.digits:learner"
-[algorithm]
-name = "fedavg"
-lr = 0.1
-[schedule]
-name = "rounds"
-min_nodes = 3
-JOB
+job_file | in_coordinator sh -c 'cat >/tmp/try.toml'
 in_coordinator shoal run /tmp/try.toml --detach
 until_true 120 "some versions" at_least 3
 before=$(field version)

@@ -62,17 +62,7 @@ until_true 180 "a coordinator that is well" healthy coordinator 1
 until_true 180 "three edge clients that are well" healthy edge_client 3
 
 say "a job"
-docker exec --interactive "$(of coordinator)" sh -c 'cat >/tmp/try.toml' <<'JOB'
-name = "try"
-rounds = 60
-learner = "shoal.learn.digits:learner"
-[algorithm]
-name = "fedavg"
-lr = 0.1
-[schedule]
-name = "rounds"
-min_nodes = 3
-JOB
+job_file | docker exec --interactive "$(of coordinator)" sh -c 'cat >/tmp/try.toml'
 shoal run /tmp/try.toml --detach
 until_true 120 "some versions" at_least 3
 
