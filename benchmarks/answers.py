@@ -34,7 +34,7 @@ WIDTHS = {"40 KB": (134,), "8 MB": (1400, 1360)}
 SPEC = {
     "name": JOB,
     "rounds": 1,
-    "algorithm": {"name": "fedavg", "epochs": 1000.0, "lr": 1e-6},
+    "algorithm": {"name": "fedavg", "epochs": 1e6, "lr": 1e-6},
     "schedule": {"name": "rounds", "min_nodes": 2, "cohort": 2, "deadline_s": 3600.0},
     "gossip": {"allowed": True, "ttl_s": 3600.0},
 }

@@ -192,7 +192,7 @@ def loaded(browser: Any, served: Served, path: str, repeat: int) -> dict[str, An
                 page.get_by_test_id("client-lines").locator("canvas").wait_for()
             paints.append(painted(page))
             if len(paints) == 1:
-                bodies = [found.body() for found in scripts.values()]
+                bodies = [found.body() for found in list(scripts.values())]  # more may come meanwhile
     weight = sum(len(gzip.compress(body, 9)) for body in bodies)
     spread = {"first paint, median ms": statistics.median(paints), "least": min(paints), "most": max(paints)}
     return {"page": path, **spread, "JavaScript kB": sum(map(len, bodies)) / 1000, "gzipped kB": weight / 1000}
