@@ -90,9 +90,11 @@ class Watch:
             self.webhook.tell({"event": word, **row})
 
     def _going_on(self) -> list[Driver]:
-        """Jobs that should make progress."""
-        found = [driver for driver in self._around.running() if not driver.restoring]
-        return [one for one in found if one.hub.phase == "running" and one.hub.paused_at is None]
+        """Jobs that should make progress: those that run, or have nodes and wait for an initial model."""
+        found = [one for one in self._around.running() if not one.restoring and one.hub.paused_at is None]
+        return [
+            one for one in found if one.hub.phase == "running" or (one.hub.phase == "waiting" and one.hub.roster.here())
+        ]
 
     def _free_bytes(self) -> int | None:
         try:

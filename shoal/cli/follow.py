@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from shoal.cli.api import Api
 
 ENDED = ("done", "stopped", "failed")
+GOING_ON = ("running", "evaluating")
 BAD = ("refusal", "warning")
 """Kinds of notes that everybody should see. Decisions come in every round: the bar shows the latest."""
+ALERTS_MAX = 20
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Seen:
 
     job: dict[str, Any]
     decision: str = ""
-    notes: list[dict[str, Any]] = field(default_factory=list)
+    alerts: set[int] = field(default_factory=set)
 
     @property
     def has_ended(self) -> bool:
@@ -44,18 +46,25 @@ class Seen:
         elif topic == "traffic":
             self.job["up_bytes"], self.job["down_bytes"] = data["up_bytes"], data["down_bytes"]
         elif topic == "note":
-            self.notes.append(data)
             self.decision = data["text"] if data["kind"] == "decision" else self.decision
+        elif topic == "alert":
+            self.alert(data)
+
+    def alert(self, data: dict[str, Any]) -> None:
+        """Say once what operators are told of this job, or of the coordinator as a whole: a job that waits for room on
+        its disk waits for ever otherwise, and nobody knows why."""
+        if data["job"] in ("", self.job["name"]) and data["cleared_at"] is None and data["id"] not in self.alerts:
+            self.alerts.add(data["id"])
+            out.warn(f"{data['kind']}: {data['text']}")
 
     def show(self, advance: Advance) -> None:
         """Move the bar."""
         job = self.job
         accuracy = job["metrics"].get("eval/accuracy")
         parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
-        if job["state"] not in ("running", "evaluating"):
-            parts.append(job["state"])
-        if job["mode"] != "server":
-            parts.append(f"{job['mode']}: {safe(job['state_why'])}")
+        if job["mode"] != "server" or job["state"] not in GOING_ON:
+            what = job["mode"] if job["state"] in GOING_ON else job["state"]
+            parts.append(f"{what}: {safe(job['state_why'])}" if job["state_why"] else what)
         if accuracy is not None:
             parts.append(f"[bold]{percent(accuracy)}[/]")
         parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
@@ -89,6 +98,8 @@ def follow(
             seen.show(advance)
             if event is not None and event.name == "hello":  # after a reconnection: what was missed shows here
                 seen.job = api.get(path)
+                for alert in reversed(api.get("/alerts", standing="true", limit=ALERTS_MAX)["alerts"]):
+                    seen.alert(alert)
             if check is not None:
                 check(seen.job)
             if seen.has_ended or enough(seen.job):

@@ -133,7 +133,7 @@ class Output:
             yield lambda done, text="", below="": None
             return
         if not console.is_terminal:
-            yield Lines(what, total, lambda line: console.print(safe(line), soft_wrap=True))
+            yield Lines(safe(what), total, lambda line: console.print(line, soft_wrap=True))
             return
         from rich.console import Group
         from rich.live import Live
@@ -160,7 +160,7 @@ class Output:
 
 
 class Advance(Protocol):
-    """How far it is, what there is to say about it, and a second line."""
+    """How far it is, what there is to say about it (with markup), and a second line (without)."""
 
     def __call__(self, done: float, text: str = "", below: str = "") -> None: ...
 

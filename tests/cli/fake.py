@@ -98,7 +98,8 @@ class FakeCoordinator:
             self._stream(handler)
             return
         unknown = Problem(404, "path.unknown", f"no {asked.method} {path}")
-        found = self.stream if path == "/stream" else self.answers.get(f"{asked.method} {path}", unknown)
+        usual = {"GET /alerts": {"alerts": [], "before": None}}.get(f"{asked.method} {path}", unknown)
+        found = self.stream if path == "/stream" else self.answers.get(f"{asked.method} {path}", usual)
         send(handler, found(asked) if callable(found) else found)
 
     def _stream(self, handler: BaseHTTPRequestHandler) -> None:

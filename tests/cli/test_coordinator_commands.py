@@ -313,6 +313,22 @@ def test_warnings_are_shown_and_decisions_with_verbose(shoal: Shoal, fake: FakeC
     assert "version  1 after 1 s, 91.0 %" in loud
 
 
+def test_what_operators_are_told_of_is_said_once_to_who_waits(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    """A job that waits for room on the disk says nothing itself."""
+    run_answers(fake, place)
+    low = {"id": 1, "kind": "disk-low", "job": "", "text": "12 MiB [are] left", "cleared_at": None}
+    lost = {"id": 2, "kind": "node-lost", "job": "digits", "text": "node-2 has fallen silent", "cleared_at": None}
+    fake.answers["GET /alerts"] = {"alerts": [{**low, "id": 3, "job": "other"}, low]}
+    over = ("alert", {**lost, "id": 4, "cleared_at": "2026-01-02T03:04:12.000Z"})
+    answers = [a_job(), a_job(state="done")]
+    fake.answers["GET /jobs/digits"] = lambda asked: answers.pop(0) if len(answers) > 1 else answers[0]
+    script = [("hello", {}), ("alert", low), ("alert", lost), over, ("job", a_job(state="done"))]
+    fake.events = [script] * CONNECTIONS
+    said = shoal("run", "job.toml", env=at(fake)).stderr
+    assert said == "warning: disk-low: 12 MiB [are] left\nwarning: node-lost: node-2 has fallen silent\n"
+    assert any("standing=true" in asked.query for asked in fake.asked if asked.path.endswith("/alerts"))
+
+
 def test_run_begins_with_a_given_model(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     import numpy as np
     from safetensors.numpy import load, save_file

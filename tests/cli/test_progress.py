@@ -52,3 +52,12 @@ def test_what_is_soon_done_and_what_is_to_be_quiet_say_nothing(
         clock.now += 29.0
         advance(1.0, "nearly done")
     assert capsys.readouterr().err == ""
+
+
+def test_a_log_gets_the_text_and_no_markup(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    out.begin(Flags())
+    with out.progress("digits [b]1", None) as advance:
+        clock.now += 31.0
+        advance(1.0, "[bold]91 %[/]  [dim]↑[/]257 kB")
+    assert capsys.readouterr().err == "digits [b]1: 91 %  ↑257 kB\n"

@@ -7,6 +7,7 @@ import hmac
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +20,7 @@ from coordinator import alerts, service, webhook
 from coordinator.webhook import signature
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening
-from tests.coordinator.stage import SIZE, problem, set_up
+from tests.coordinator.stage import SIZE, by_hand, order_of, problem, set_up
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +101,22 @@ def test_nothing_goes_on(tmp_path: Path) -> None:
         running.post("/jobs/main/pause")
         until("it to be over", lambda: not told(running, "no-progress", standing=True))
         stage.close()
+
+
+def test_an_initial_model_never_comes(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_stalled_s=0.3, alert_disk_bytes=0) as running:
+        running.begin("main", nodes=1, rounds=3)
+        node = by_hand(running, "n0", {"main": SIZE})
+        assert order_of(node, "main")[0].kind == "init"
+        assert waited(running, "no-progress")["job"] == "main"
+
+
+def test_a_job_that_no_node_has_joined_is_not_missed(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", alert_stalled_s=0.01, alert_disk_bytes=2**60) as running:
+        running.begin("main", nodes=1, rounds=3)
+        waited(running, "disk-low")  # so it looks
+        time.sleep(0.2)
+        assert not told(running, "no-progress")
 
 
 def test_the_disk_is_low_once_whatever_restarts(tmp_path: Path) -> None:

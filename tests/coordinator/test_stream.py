@@ -85,6 +85,23 @@ def test_only_the_jobs_own_events_come(coordinator: Inside, swarm: Swarm) -> Non
     assert {event.data["job"] for event in replay(coordinator, 0, count, job="b")} == {"b"}
 
 
+def test_what_is_about_no_job_is_told_to_all() -> None:
+    async def items() -> list[str]:
+        broadcast = Broadcast()
+        reader = broadcast.open("a")
+        for job in ("b", "", "a"):
+            broadcast.tell(Item("alert", job, {}))
+        found = []
+        async for item in reader.items():
+            assert item is not None
+            found.append(item.job)
+            if item.job == "a":
+                break
+        return found
+
+    assert asyncio.run(items()) == ["", "a"]
+
+
 def test_what_happens_is_told_as_it_happens(coordinator: Inside, swarm: Swarm) -> None:
     with listening(coordinator.url) as events:
         hello = next(events)
