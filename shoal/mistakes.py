@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -28,6 +28,14 @@ class Mistake:
     def error(self) -> InvalidJob:
         """The same as an exception."""
         return InvalidJob(self.text, code=self.code, hint=self.hint)
+
+
+def together(mistakes: Sequence[Mistake]) -> InvalidJob:
+    """All of them as one exception, so that a file is mended in one go; one alone as itself."""
+    if len(mistakes) == 1:
+        return mistakes[0].error()
+    lines = [f"{one.text} ({one.hint})" if one.hint else one.text for one in mistakes]
+    return InvalidJob("\n  ".join([f"{len(mistakes)} mistakes", *lines]), code=mistakes[0].code)
 
 
 def of_error(error: InvalidJob, place: Place, fields: Collection[str]) -> Mistake:

@@ -52,7 +52,7 @@ from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
 from shoal.core.selection import Selection
 from shoal.core.shards import SHARDS_MAX
-from shoal.mistakes import TEXT_CHARS_MAX, Mistake, Place, of_error, of_validation
+from shoal.mistakes import TEXT_CHARS_MAX, Mistake, Place, of_error, of_validation, together
 from shoal.plugins import (
     KINDS,
     PEER_KINDS,
@@ -324,8 +324,8 @@ def _mistakes_of_file(error: ValidationError) -> Iterator[Mistake]:
 
 def parse_job(values: dict[str, Any]) -> JobSpec:
     """A checked job of TOML or JSON values, algorithm and schedule included. Raises `InvalidJob`."""
-    for mistake in _all_mistakes(values):
-        raise mistake.error()
+    if mistakes := check_job(values):
+        raise together(mistakes)
     return JobSpec.model_validate(values)
 
 

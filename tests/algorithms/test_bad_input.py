@@ -100,3 +100,17 @@ def test_a_report_above_the_bound_of_staleness_does_not_count_and_its_node_begin
     assert len(result.versions) == 41
     assert not [note for note in result.notes if note.kind == "warning"], "nobody is given up"
     assert result.accuracy > 0.8
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    """One mistake is raised as itself, with its hint apart."""
+    with pytest.raises(InvalidJob) as one:
+        parse_job({"name": "x", "round": 3})
+    assert (one.value.message, one.value.hint) == ("round: unknown key", "did you mean 'rounds'?")
+    with pytest.raises(InvalidJob) as several:
+        parse_job({"name": "x", "round": 3, "algorithm": {"name": "fedprx"}})
+    assert several.value.message.splitlines() == [
+        "2 mistakes",
+        "  round: unknown key (did you mean 'rounds'?)",
+        "  no algorithm is called 'fedprx' (did you mean 'fedprox'?)",
+    ]
