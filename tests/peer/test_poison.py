@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,16 +27,28 @@ from shoal.runtime.store import FileBodies
 from shoal.sim.flock import Flock
 from shoal.sim.peers import Shared
 from shoal.sim.toys import toy_tree
+from tests.nightly import at_night
 from tests.peer.line import Line, accuracy
 from tests.peer.stage import Voice, body_of, folders, free_ports, ref_of
 from tests.peer.test_processes import Process
 from tests.peer.test_refusals import OTHER
 
 LINE = Path(__file__).with_name("line.py")
-HONEST, POISONED, LOUD = "abcdef", "g", "h"
 ROUNDS = 12
 NAN = body_of(toy_tree((float("nan"), 2.0, 3.0), 1))
 RSS_MAX = 50 * 2**20
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who is what, each by a letter. `loud` has a folder, and no process: the test speaks for it."""
+
+    honest: str
+    poisoned: str
+    loud: str
+
+
+EIGHT, SIXTEEN = Cast("abcdef", "g", "h"), Cast("abcdefghijklmn", "o", "p")
 
 
 class LineProcess(Process):
@@ -62,15 +75,15 @@ class LineProcess(Process):
 
 
 @contextmanager
-def running(root: Path) -> Iterator[dict[str, LineProcess]]:
-    names = HONEST + POISONED + LOUD
+def running(root: Path, cast: Cast) -> Iterator[dict[str, LineProcess]]:
+    names = cast.honest + cast.poisoned + cast.loud
     ports = free_ports(len(names))
     # Local rounds go on and on: it ends when the test has seen enough.
-    peers = folders(root, names, ports=ports, rounds=100_000, min_peers=len(HONEST), more="loss_gate = 1.5")
+    peers = folders(root, names, ports=ports, rounds=100_000, min_peers=len(cast.honest), more="loss_gate = 1.5")
     made: dict[str, LineProcess] = {}
     try:
-        for number, (name, port) in enumerate(zip(HONEST + POISONED, ports, strict=False), 1):
-            made[name] = LineProcess(peers / name, number, port, name in POISONED)
+        for number, (name, port) in enumerate(zip(cast.honest + cast.poisoned, ports, strict=False), 1):
+            made[name] = LineProcess(peers / name, number, port, name in cast.poisoned)
         yield made
     finally:
         for one in made.values():
@@ -78,15 +91,16 @@ def running(root: Path) -> Iterator[dict[str, LineProcess]]:
 
 
 async def shouted(victim: LineProcess, folder: Path) -> list[tuple[int, Any]]:
-    """All that `h` can think of, against one peer: what came of each."""
+    """All that the peer of this folder can think of, against one other: what came of each."""
+    loud = folder.name
     here = SimpleNamespace(papers=read_papers(victim.folder), port=victim.port)
     voice = Voice(folder, here)  # type: ignore[arg-type]
 
-    def swap(body: bytes, who: str = LOUD) -> Swap:
+    def swap(body: bytes, who: str = loud) -> Swap:
         return Swap(who, (who, 1, 1), 10.0, 1e9, ref_of(body), {who: 1})
 
     found = [await voice.says(swap(NAN), bodies=NAN), await voice.says(swap(OTHER), bodies=OTHER)]
-    request, content = voice.letter(Settle(LOUD, (LOUD, 1, 1)))
+    request, content = voice.letter(Settle(loud, (loud, 1, 1)))
     assert (await voice.sends(request, content))[0] == 200
     found.append(await voice.sends(request, content))
     found.append(await voice.says(swap(NAN, "a"), bodies=NAN))
@@ -99,12 +113,12 @@ async def shouted(victim: LineProcess, folder: Path) -> list[tuple[int, Any]]:
     return found
 
 
-def clean() -> float:
+def clean(honest: str) -> float:
     """The accuracy of the mean model of the honest ones after so many rounds, had there been nobody else."""
     slots = {"model": toy_tree((0.1, 0.0, 0.0), 0)}
     shared = Shared(Plan(1, seed=3), FedAvg(), Pairwise().mixer, slots, Drain(ROUNDS), 3)
-    learners = {name: Line(number) for number, name in enumerate(HONEST, 1)}
-    flock = Flock(shared, learners, dict.fromkeys(HONEST, 10.0), dict.fromkeys(HONEST, 1.0))
+    learners = {name: Line(number) for number, name in enumerate(honest, 1)}
+    flock = Flock(shared, learners, dict.fromkeys(honest, 10.0), dict.fromkeys(honest, 1.0))
     assert flock.run(10_000.0)
     models = [peer.gossip.me.model["w"] for peer in flock.peers.values() if peer.gossip is not None]
     return accuracy(np.mean([np.array(model, float) for model in models], axis=0))
@@ -112,14 +126,15 @@ def clean() -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_one_sends_minus_three_times_and_one_all_that_is_wrong(tmp_path: Path) -> None:
-    with running(tmp_path) as peers:
-        honest = [peers[name] for name in HONEST]
+@pytest.mark.parametrize("cast", at_night([EIGHT, SIXTEEN], but=[EIGHT]), ids=["eight", "sixteen"])
+def test_one_sends_minus_three_times_and_one_all_that_is_wrong(cast: Cast, tmp_path: Path) -> None:
+    with running(tmp_path, cast) as peers:
+        honest = [peers[name] for name in cast.honest]
         for one in honest:
             one.until(lambda said: said["round"] >= 1)
         victim = peers["a"]
         before, rss = victim.status()["refused"], victim.rss
-        answers = asyncio.run(shouted(victim, tmp_path / "peers" / LOUD))
+        answers = asyncio.run(shouted(victim, tmp_path / "peers" / cast.loud))
         assert answers == [
             (422, "payload.not-finite"),
             (422, "payload.length"),
@@ -133,10 +148,10 @@ def test_one_sends_minus_three_times_and_one_all_that_is_wrong(tmp_path: Path) -
         assert victim.rss - rss < RSS_MAX
         for one in honest:
             one.until(lambda said: said["round"] >= ROUNDS and said["refused"].get("peer.loss", 0) > 0)
-            one.until(lambda said: said["quarantine"] == list(POISONED))
+            one.until(lambda said: said["quarantine"] == list(cast.poisoned))
         for one in honest:
-            assert LOUD not in one.status()["seen"], "nothing of it is in anybody's model"
+            assert cast.loud not in one.status()["seen"], "nothing of it is in anybody's model"
         for one in peers.values():
             one.kill()
         reached = accuracy(np.mean([one.model() for one in honest], axis=0))
-    assert reached >= clean() - 0.05
+    assert reached >= clean(cast.honest) - 0.05
