@@ -135,15 +135,20 @@ class Hub(HubActs):
     def _join(self, event: Join, now: float) -> list[Effect]:
         if self.phase in ("done", "stopped"):
             return [Send(event.node, self.standing(event.node))]
+        known = self.roster.get(event.node)
+        refused = event.away is not None and known is not None and known.away
+        if refused and known is not None and known.suspended:
+            return [Send(event.node, self.standing(event.node))]  # the others are not stopped for it any more
         back = self._return(f"{event.node} has carried on without the server", now) if event.away else []
-        new = self.roster.get(event.node) is None
         member = self.roster.welcome(event.node, event.about)
         if event.away and self.gathered.adds(member):
             self._end_trial()
         elif event.away and self.gathered.trial is not None and self.gathered.trial.excuse(event.node):
             member.order = None  # it does not know yet that its report counts, and is among peers
-        member.failures = 0
-        note = Note("node", f"{event.node} joined" if new else f"{event.node} is back", self.version, event.node)
+        member.failures, member.away = member.failures if refused else 0, False
+        note = Note(
+            "node", f"{event.node} joined" if known is None else f"{event.node} is back", self.version, event.node
+        )
         return [*back, note, Send(event.node, self.standing(event.node))]
 
     def _poll(self, event: Poll, now: float) -> list[Effect]:
@@ -207,6 +212,7 @@ class Hub(HubActs):
             effects = [Note("refusal", f"{event.node}: {refusal.message}", self.version, event.node)]
             if refusal.code != "report.stale":  # slow is not broken
                 effects += self._count_failure(member)
+                member.away = order.kind == "gossip"
             ack = Ack(event.order, False, refusal.message)
         else:
             member.failures = 0
@@ -271,6 +277,7 @@ class Hub(HubActs):
         ack = Ack(event.order, False, f"failure noted: {event.error}")
         note = Note("warning", f"{event.node} failed: {event.error}", self.version, event.node)
         notes = self._count_failure(member)
+        member.away = member.order.kind == "gossip" and event.phase == "upload"  # its model, not that it was asked
         member.answer(ack)
         return [note, *notes, Send(event.node, ack)]
 
@@ -339,6 +346,8 @@ class Hub(HubActs):
         if closed and self._is_last:
             return closed  # that was the last version: nothing is left to be carried on
         self.mode = "away"
+        for member in self.roster.all():
+            member.away = False  # an order to carry on is what it obeys
         return [*closed, Note("mode", why, self.version)]
 
     def _return(self, why: str, now: float) -> list[Effect]:

@@ -14,7 +14,7 @@ from shoal.core.selection import Candidate
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked again until its process restarts."""
 
-LISTED = frozenset({"here", "order", "status", "finished", "failures", "about"})
+LISTED = frozenset({"here", "order", "status", "finished", "failures", "away", "about"})
 """Of a member: what its roster keeps lists of."""
 
 GIVEN_KEPT = 8
@@ -32,6 +32,9 @@ class Member:
     finished: bool = False
     answered: Ack | None = None
     failures: int = 0
+    away: bool = False
+    """What it wanted to hand back was refused: it is among peers still, and obeys no order until it says that it is
+    back."""
     given: list[OrderId] = field(default_factory=list)
     holds: int = -1
     """The version whose model it was last sent and has answered for."""
@@ -210,7 +213,7 @@ class Roster:
 
     def _asked(self) -> tuple[list[Member], tuple[str, ...]]:
         if self._able is None:
-            able = [member for member in self.here() if not member.suspended]
+            able = [member for member in self.here() if not (member.suspended or member.away)]
             self._able = able, tuple(member.node for member in able)
         return self._able
 
@@ -242,6 +245,7 @@ class Roster:
                 "answered": [*m.answered.order, m.answered.counted, m.answered.why] if m.answered else None,
                 "finished": m.finished,
                 "failures": m.failures,
+                "away": m.away,
                 "given": [list(order) for order in m.given],
                 "holds": m.holds,
                 "tags": list(m.about.tags),
@@ -265,6 +269,7 @@ class Roster:
                 answered=Ack((boot, n), counted, why) if row["answered"] else None,
                 finished=row["finished"],
                 failures=row["failures"],
+                away=row.get("away", False),
                 given=[(order[0], order[1]) for order in row["given"]],
                 holds=row.get("holds", -1),
                 about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ()))),

@@ -2,7 +2,9 @@
 
 import pytest
 
+from shoal.core.errors import InvalidPayload
 from shoal.core.failover import Failover
+from shoal.core.message import Report
 from shoal.sim import switching
 from shoal.sim.__main__ import main
 from shoal.sim.faults import Cut
@@ -54,6 +56,67 @@ def test_a_dead_coordinator_is_done_without_and_takes_the_job_back() -> None:
     for node in stage.nodes:
         rounds = [one.round for one in stage.world.peer(node).learned]
         assert rounds == list(range(1, len(rounds) + 1)), "a local round was made twice, or left out"
+
+
+def refusing(stage: PeerStage, node: str, times: int) -> list[float]:
+    """Let the coordinator refuse so many models that this node hands back; when it did."""
+    coordinator, refused = stage.world.coordinator, list[float]()
+    measured = coordinator._measured
+
+    def measure(report: Report) -> float:
+        order = coordinator.hub.roster[report.node].order
+        if report.node == node and order is not None and order.kind == "gossip" and len(refused) < times:
+            refused.append(stage.clock.now)
+            raise InvalidPayload("not finite", code="payload.not-finite")
+        return measured(report)
+
+    coordinator._measured = measure  # type: ignore[method-assign]
+    return refused
+
+
+def test_nobody_waits_for_a_node_whose_model_was_refused() -> None:
+    """It is among peers still and obeys no order: it is given none before it is back, and then its model counts."""
+    stage = PeerStage(versions=60)
+    refused = refusing(stage, "n1", 1)
+    stage.world.switch("gossip", 20.0)
+    stage.world.switch("server", 40.0)
+    stage.until(45.0)
+    assert len(refused) == 1
+    before = stage.hub.version
+    stage.until(65.0)
+    assert stage.hub.version >= before + 9, "each round takes two seconds"
+    assert (stage.world.peer("n1").peer.state, stage.hub.roster["n1"].order) == ("away", None)
+    stage.finish()
+    merges = [version for version in stage.history.versions if version.why.startswith("back at the server")]
+    taken = [{node for node, *_ in version.reports} for version in merges]
+    assert taken == [set(stage.nodes) - {"n1"}, set(stage.nodes)]
+    assert stage.world.peer("n1").peer.state == "coordinated"
+
+
+def test_the_others_are_not_stopped_again_and_again_for_a_model_that_is_always_refused() -> None:
+    stage = PeerStage(versions=120)
+    refused = refusing(stage, "n1", 1000)
+    stage.world.switch("gossip", 20.0)
+    stage.world.switch("server", 40.0)
+    stage.finish()
+    assert len(refused) == 3
+    assert sum("back at the server" in version.why for version in stage.history.versions) == 3
+    assert stage.clock.now < 40.0 + 3 * 30.0 + 120 * 2.0 + 60.0
+
+
+def test_an_operators_order_reaches_a_node_whose_model_was_refused() -> None:
+    """It is among peers by itself then; called back with the others, it hands back what it has."""
+    stage = PeerStage(versions=60)
+    refusing(stage, "n1", 1)
+    stage.world.switch("gossip", 20.0)
+    stage.world.switch("server", 40.0)
+    stage.world.switch("gossip", 46.0)
+    stage.until(55.0)
+    order = stage.world.peer("n1").peer.order
+    assert order is not None
+    assert order.kind == "gossip"
+    stage.until(90.0)
+    assert stage.hub.mode == "away", "nobody has called them back"
 
 
 def test_work_in_hand_at_the_death_counts() -> None:
