@@ -13,10 +13,12 @@ happened, and a hub that is being restored knows nobody. Whoever answers a node 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,6 +93,7 @@ class Driver:
         self.spec, self.name, self.bodies, self._services = spec, spec.name, bodies, services
         self._plan = spec.plan(start.model, start.version, start.term)
         self._algorithm, self._schedule = spec.build_algorithm(), spec.build_schedule()
+        self._sides = ThreadPoolExecutor(min(spec.shards, os.cpu_count() or 1), f"shards of {spec.name}")
         self.hub = self._new_hub(None)
         self.uploads, self.watches = Uploads(bodies, services.settings), Stopwatches(self.now)
         self._seq = 0
@@ -115,7 +118,9 @@ class Driver:
 
     def _new_hub(self, state: dict[str, Any] | None) -> Hub:
         parts = (self._plan, self._algorithm, self._schedule, self.bodies)
-        return Hub(*parts) if state is None else Hub.restore(*parts, state)
+        hub = Hub(*parts) if state is None else Hub.restore(*parts, state)
+        hub.each = self._sides.map
+        return hub
 
     # Outside
 
@@ -134,6 +139,7 @@ class Driver:
         self._queue.put_nowait(None)
         if self._task is not None:
             await self._task
+        self._sides.shutdown()
 
     async def tell(self, event: Event) -> Sequence[Effect]:
         """Journal an event, feed it, and return what followed. Raises `StorageFailed` when it could not be kept."""

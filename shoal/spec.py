@@ -41,6 +41,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
+from shoal import misfits
 from shoal.core.algorithm import Algorithm
 from shoal.core.drain import Drain
 from shoal.core.errors import InvalidJob
@@ -370,89 +371,24 @@ def _table_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
 def _misfits(spec: JobSpec) -> Iterator[Mistake]:
     """What cannot work together, each right for itself."""
     algorithm, schedule = spec.build_algorithm(), spec.build_schedule()
-    if schedule.anchored and not algorithm.based:
-        able = [name for name, kind in algorithms().items() if kind.based]
-        text = (
-            f"schedule {schedule.name} needs an algorithm whose nodes train on by themselves; {algorithm.name} is none"
-        )
-        yield _misfit("algorithm", text, f"algorithms that can: {', '.join(able)}; or the schedule rounds")
-    if algorithm.estimates and not schedule.estimates:
-        able = [name for name, kind in schedules().items() if kind.estimates]
-        text = f"{algorithm.name} waits for a schedule that watches the models' variance; {schedule.name} does not"
-        yield _misfit("schedule", text, f"schedule: {', '.join(able)}, whose threshold is theta")
-    if schedule.estimates and not algorithm.estimates:
-        able = [name for name, kind in algorithms().items() if kind.estimates]
-        text = f"schedule {schedule.name} needs an algorithm that tells the models' variance; {algorithm.name} does not"
-        yield _misfit("algorithm", text, f"algorithms that do: {', '.join(able)}")
-    yield from _misfits_of_shards(spec.shards, algorithm, schedule)
-    yield from _misfits_of_selection(schedule, spec.build_selection())
-    if spec.gossip.allowed and not algorithm.gossips:
-        able = [name for name, kind in algorithms().items() if kind.gossips]
-        text = f"{algorithm.name} keeps more than the model at the coordinator, so its nodes cannot carry on without it"
-        hint = f"leave out gossip.allowed, or choose one of {', '.join(able)}"
-        yield Mistake(("gossip", "allowed"), text, hint, "job.fit")
+    yield from misfits.of_schedule(algorithm, schedule)
+    yield from misfits.of_shards(spec.shards, algorithm, schedule)
+    yield from misfits.of_selection(schedule, spec.build_selection())
+    if spec.gossip.allowed:
+        yield from misfits.of_carrying_on(algorithm)
     try:
         check_filters(spec.build_filters())
-        _check_differences(spec)
     except InvalidJob as error:
         yield of_error(error, ("filters",), ())
+    else:
+        if spec.plan().differs:
+            yield from misfits.of_differences(schedule, spec.gossip.allowed)
     try:
         spec.gossip.failover()
         spec.gossip.build_mixing()
         spec.gossip.budget()
     except InvalidJob as error:
         yield of_error(error, ("gossip",), Gossip.model_fields)
-
-
-def _misfits_of_shards(shards: int, algorithm: Algorithm, schedule: Schedule) -> Iterator[Mistake]:
-    if shards > 1 and not algorithm.coordinatewise:
-        able = [name for name, kind in algorithms().items() if kind.coordinatewise]
-        text = f"{algorithm.name} does not say that it works weight by weight, so no model of its is split over shards"
-        yield Mistake(("shards",), text, f"leave shards out, or choose one of {', '.join(able)}", "job.fit")
-    if shards > 1 and schedule.anchored:
-        text = f"schedule {schedule.name} measures the model as a whole, so it is not split over shards"
-        yield Mistake(("shards",), text, "leave shards out, or choose schedule rounds or buffer", "job.fit")
-
-
-def _misfits_of_selection(schedule: Schedule, selection: Selection) -> Iterator[Mistake]:
-    able = [name for name, kind in schedules().items() if kind.renews]
-    if selection.chooses and not schedule.renews:
-        text = f"selection {selection.name} chooses anew for each version; schedule {schedule.name} keeps its nodes"
-        yield _misfit("selection", text, f"choose selection uniform, or schedule {' or '.join(able)}")
-    elif selection.measures and not schedule.measures:
-        text = f"with measure candidates measure each version first, which schedule {schedule.name} does not let them"
-        yield Mistake(("selection", "measure"), text, "leave measure out, or choose schedule rounds", "job.fit")
-    if selection.hours and not schedule.renews:
-        text = f"schedule {schedule.name} has its nodes work for many versions at a stretch, so they can keep no hours"
-        hint = f"leave hours out, or choose schedule {' or '.join(able)}"
-        yield Mistake(("selection", "hours"), text, hint, "job.fit")
-    if 0 < len(selection.nodes) < schedule.least:
-        text = f"selection names {len(selection.nodes)} nodes, but schedule {schedule.name} waits for {schedule.least}"
-        yield Mistake(("selection", "nodes"), text, "name more nodes, or lower min_nodes and quorum", "job.fit")
-    if 0 < selection.pool < schedule.at_once:
-        asks, draws = schedule.at_once, selection.pool
-        text = f"schedule {schedule.name} asks {asks} nodes, but selection draws {draws} candidates"
-        yield Mistake(("selection", "candidates"), text, f"raise candidates above {schedule.at_once}", "job.fit")
-
-
-def _misfit(what: str, text: str, hint: str) -> Mistake:
-    return Mistake((what, "name"), text, hint, "job.fit")
-
-
-def _check_differences(spec: JobSpec) -> None:
-    """Raise `InvalidJob` where models cannot go as differences to the version before."""
-    if not spec.plan().differs:
-        return
-    schedule = spec.build_schedule()
-    why = ""
-    if schedule.anchored:
-        why = f"schedule {schedule.name} sends differences by itself"
-    elif schedule.admits(1):
-        why = f"under schedule {schedule.name} each node holds another version"
-    elif spec.gossip.allowed:
-        why = "nodes that may carry on without the coordinator need whole models"
-    if why:
-        raise InvalidJob(f"filter delta: {why}", code="job.fit", hint="leave the filter delta out")
 
 
 def load_job(path: Path) -> JobSpec:

@@ -21,6 +21,7 @@ from typing import ClassVar
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
+from shoal.core.parts import Divides
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, add, scale, sub, towards, zeros
 
@@ -33,6 +34,7 @@ class ADMM(Algorithm):
     title: ClassVar[str] = "Consensus ADMM (Boyd et al. 2011)"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
+    divides: ClassVar[Divides] = "weights"
 
     rho: float = 0.01
     """The penalty for being apart from the consensus. Too great a one makes progress slow, too small a one rough."""

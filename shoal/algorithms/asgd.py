@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Learner
+from shoal.core.parts import Divides
 from shoal.core.server_optimizer import Momentum, advance, slots_for
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, scale
@@ -28,7 +29,7 @@ class AsyncSGD(Algorithm):
 
     name: ClassVar[str] = "asgd"
     title: ClassVar[str] = "Staleness-aware asynchronous SGD (Zhang et al. 2016)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
+from shoal.core.parts import Divides
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, towards
 
@@ -30,7 +31,7 @@ class FedAsync(Algorithm):
 
     name: ClassVar[str] = "fedasync"
     title: ClassVar[str] = "FedAsync (Xie et al. 2019)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm
+from shoal.core.parts import Divides
 
 
 @dataclass(frozen=True)
@@ -20,4 +21,4 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"

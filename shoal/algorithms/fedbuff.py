@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidJob
+from shoal.core.parts import Divides
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots
 
@@ -26,7 +27,7 @@ class FedBuff(Algorithm):
 
     name: ClassVar[str] = "fedbuff"
     title: ClassVar[str] = "FedBuff (Nguyen et al. 2022)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -19,6 +19,7 @@ from typing import ClassVar
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Learner
+from shoal.core.parts import Divides
 from shoal.core.tree import Slots, Tree, sub, towards
 
 
@@ -28,7 +29,7 @@ class FedProx(Algorithm):
 
     name: ClassVar[str] = "fedprox"
     title: ClassVar[str] = "FedProx (Li et al. 2020)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
 
     mu: float = 0.1
     """The strength of the spring; 0: federated averaging. Too great a one slows learning down."""

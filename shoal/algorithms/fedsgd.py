@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.learner import Budget, Learner
+from shoal.core.parts import Divides
 from shoal.core.tree import Slots, scale
 
 
@@ -22,7 +23,7 @@ class FedSGD(Algorithm):
 
     name: ClassVar[str] = "fedsgd"
     title: ClassVar[str] = "Federated SGD (McMahan et al. 2017)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
 
     epochs: float = 1.0
     """Always one pass: the gradient of all local data."""

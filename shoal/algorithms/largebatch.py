@@ -13,6 +13,7 @@ with the number of nodes, gradual warm-up); You, Gitman, Ginsburg: "Large Batch 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.floats import Floats, row, with_row
 from shoal.core.learner import Budget, Learner
+from shoal.core.parts import Divides, Part, Sums, whole
 from shoal.core.sums import Totals
 from shoal.core.tree import FLOATS, Slots, Tree, add, scale, sub, zeros
 
@@ -32,6 +34,7 @@ class LargeBatch(Algorithm):
     name: ClassVar[str] = "largebatch"
     title: ClassVar[str] = "Large-batch synchronous SGD, LARS (Goyal et al., You et al. 2017)"
     gossips: ClassVar[bool] = False
+    divides: ClassVar[Divides] = "sums"
 
     epochs: float = 0.0
     """Not used: a version is one batch."""
@@ -71,9 +74,13 @@ class LargeBatch(Algorithm):
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """One step along the mean gradient."""
+        return whole(self.step_part(slots, totals))
+
+    def step_part(self, slots: Slots, totals: Totals) -> Part[Slots]:
+        """The same on a part of the model, from the norms of whole tensors."""
         model, done, nodes = tree_slot(slots, "model"), slots["step"], totals.count
         assert not isinstance(done, Tree)
-        wanted = self._trusted(model, sub(totals.mean_onto("model", model), model))
+        wanted = yield from self._trusted(model, sub(totals.mean_onto("model", model), model))
         momentum = add(scale(tree_slot(slots, "momentum"), self.beta), wanted, self.rate(int(done), nodes))
         return {**slots, "model": add(model, momentum), "momentum": momentum, "step": done + 1}
 
@@ -83,21 +90,38 @@ class LargeBatch(Algorithm):
         left = max(0.0, 1 - step / self.steps) ** 2 if self.steps else 1.0
         return self.lr * (nodes if self.scaled else 1) * grown * left
 
-    def _trusted(self, model: Tree, against: Tree) -> Tree:
+    def _trusted(self, model: Tree, against: Tree) -> Part[Tree]:
         """What is added to the weights, per unit of rate: the gradient against which they go, tensor by tensor."""
-        moved, weights, first = row(against), row(model), 0
-        for leaf in model.layout.leaves:
-            if leaf.dtype not in FLOATS:
-                continue
-            place = slice(first, first := first + leaf.elements)
-            if len(leaf.shape) > 1:
-                moved[place] = self._tensor(moved[place], weights[place])
+        if not self.trust and not self.decay:
+            return against
+        moved, weights, places = row(against), row(model), _matrices(model)
+        squares: Sums = {}
+        if self.trust:
+            own = {f"w {name}": squared(weights[place]) for name, place in places.items()}
+            squares = yield own | {f"g {name}": squared(moved[place]) for name, place in places.items()}
+        for name, place in places.items():
+            moved[place] -= np.float32(self.decay) * weights[place]
+            if self.trust:
+                moved[place] *= np.float32(self._trust(sqrt(squares[f"w {name}"]), sqrt(squares[f"g {name}"])))
         return with_row(against, moved)
 
-    def _tensor(self, against: Floats, weights: Floats) -> Floats:
-        """One tensor's move: with decay, and as long as LARS trusts it to be."""
-        decayed = against - np.float32(self.decay) * weights
-        size, slope = float(np.linalg.norm(weights)), float(np.linalg.norm(against))
-        if not self.trust or not size or not slope:
-            return decayed
-        return decayed * np.float32(self.trust * size / (slope + self.decay * size))
+    def _trust(self, size: float, slope: float) -> float:
+        """How far LARS trusts a tensor's step, from the norms of its weights and of its gradient."""
+        return self.trust * size / (slope + self.decay * size) if size and slope else 1.0
+
+
+def _matrices(model: Tree) -> dict[str, slice]:
+    """Where the tensors of two or more dimensions are among all floats."""
+    found, first = {}, 0
+    for leaf in model.layout.leaves:
+        if leaf.dtype in FLOATS:
+            if len(leaf.shape) > 1:
+                found[leaf.name] = slice(first, first + leaf.elements)
+            first += leaf.elements
+    return found
+
+
+def squared(values: Floats) -> float:
+    """The squared Euclidean norm."""
+    wide = values.astype(np.float64)
+    return float(wide @ wide)

@@ -9,6 +9,10 @@ enough (Armijo, Algorithm 3.1), and its trials are further orders. At the accept
     else rate = rate / 2; after 20 halvings p is the steepest descent again
 
 A version's model is x, the best point so far. What nodes measure is the trial: of an accepted one, the next version.
+
+Losses over other examples are not to be compared. When a node has gone or come, such a trial is taken if it is better
+all the same, but makes no pair; if it is worse, the next order is to measure x anew, with those who are there.
+The vectors may lie on shards: then each tells what it adds to the products, and the hub sees numbers (`step_part`).
 """
 
 from __future__ import annotations
@@ -21,9 +25,13 @@ from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.learner import Budget, Learner
 from shoal.core.message import Kind
+from shoal.core.parts import Divides, Part, whole
 from shoal.core.server_optimizer import STATISTICS
 from shoal.core.sums import Totals
 from shoal.core.tree import FLOATS, Layout, Slots, Tree, add, dot, scale, sub
+
+Pair = tuple[Tree, Tree]
+"""s and y."""
 
 ENOUGH = 1e-4
 """c1: the share of the decrease that the slope promises."""
@@ -39,6 +47,7 @@ class LBFGS(Algorithm):
     name: ClassVar[str] = "lbfgs"
     title: ClassVar[str] = "Sandblaster L-BFGS (Dean et al. 2012)"
     gossips: ClassVar[bool] = False
+    divides: ClassVar[Divides] = "sums"
 
     epochs: float = 1.0
     """Always one pass: the gradient of all local data."""
@@ -87,49 +96,65 @@ class LBFGS(Algorithm):
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Accept the trial and try along a new direction, or try nearer."""
-        trial, rate = tree_slot(slots, "trial"), _number(slots, "rate")
-        loss = totals.mean_number("loss") + self.decay / 2 * dot(trial, trial)
-        gradient = totals.mean("gradient")
+        return whole(self.step_part(slots, totals))
+
+    def step_part(self, slots: Slots, totals: Totals) -> Part[Slots]:
+        """The same on a part of the model, from products over all of it."""
+        model, trial, rate = tree_slot(slots, "model"), tree_slot(slots, "trial"), _number(slots, "rate")
+        weight, gradient, loss = float(totals.weight), totals.mean("gradient"), totals.mean_number("loss")
         if self.decay:
+            loss += self.decay / 2 * (yield from product(trial, trial))
             gradient = add(gradient, trial, self.decay)
         if not rate:
-            return self._onwards({}, trial, loss, gradient)
+            return (yield from self._onwards(_pairs(slots), trial, loss, gradient, weight))
+        comparable = weight == slots.get("weight", weight)
         if isfinite(loss) and loss <= _number(slots, "loss") + ENOUGH * rate * _number(slots, "slope"):
-            moved, turned = sub(trial, tree_slot(slots, "model")), sub(gradient, tree_slot(slots, "gradient"))
-            past = [pair for pair in [*_pairs(slots), (moved, turned)] if dot(*pair) > CURVED][-self.pairs :]
-            history: Slots = {
-                f"{name}{n}": tree for n, pair in enumerate(past) for name, tree in zip("sy", pair, strict=True)
-            }
-            return self._onwards(history, trial, loss, gradient)
+            past, moved, turned = _pairs(slots), sub(trial, model), sub(gradient, tree_slot(slots, "gradient"))
+            if comparable and (yield from product(moved, turned)) > CURVED:
+                past = [*past, (moved, turned)][-self.pairs :]
+            return (yield from self._onwards(past, trial, loss, gradient, weight))
+        if not comparable:
+            return {**slots, "trial": model, "rate": 0.0}
         if rate > self.lr * 0.5**HALVINGS:
-            nearer = add(tree_slot(slots, "model"), tree_slot(slots, "direction"), rate / 2)
+            nearer = add(model, tree_slot(slots, "direction"), rate / 2)
             return {**slots, "trial": nearer, "rate": rate / 2}
-        return self._onwards({}, tree_slot(slots, "model"), _number(slots, "loss"), tree_slot(slots, "gradient"))
+        known = _number(slots, "loss"), tree_slot(slots, "gradient")
+        return (yield from self._onwards([], model, *known, weight))
 
-    def _onwards(self, history: Slots, x: Tree, loss: float, gradient: Tree) -> Slots:
+    def _onwards(self, past: list[Pair], x: Tree, loss: float, gradient: Tree, weight: float) -> Part[Slots]:
         """The slots at an accepted point: where to try next."""
-        past = _pairs(history)
-        steepest = 1 / max(1.0, sqrt(dot(gradient, gradient)))  # the first step is no longer than the rate
-        p = direction(gradient, past) if past else scale(gradient, -steepest)
-        slope = dot(gradient, p)
+        if past:
+            p = yield from direction(gradient, past)
+        else:  # the first step is no longer than the rate
+            p = scale(gradient, -1 / max(1.0, sqrt((yield from product(gradient, gradient)))))
+        slope = yield from product(gradient, p)
+        at: Slots = {"model": x, "loss": loss, "gradient": gradient, "weight": weight}
         trial: Slots = {"trial": add(x, p, self.lr), "rate": self.lr, "slope": slope, "direction": p}
-        return {"model": x, "loss": loss, "gradient": gradient, **trial, **history}
+        history = {f"{name}{n}": tree for n, pair in enumerate(past) for name, tree in zip("sy", pair, strict=True)}
+        return {**at, **trial, **history}
 
 
-def direction(gradient: Tree, pairs: list[tuple[Tree, Tree]]) -> Tree:
+def product(a: Tree, b: Tree) -> Part[float]:
+    """The inner product over the whole model, of which a part knows its own share."""
+    return (yield {"": dot(a, b)})[""]
+
+
+def direction(gradient: Tree, pairs: list[Pair]) -> Part[Tree]:
     """`-H g` by the two-loop recursion; `pairs`: (s, y), oldest first, at least one."""
-    q, alphas = gradient, []
-    for s, y in reversed(pairs):
-        alphas.append(dot(s, q) / dot(s, y))
+    q, bends, alphas = gradient, [], []
+    for s, y in pairs:
+        bends.append((yield from product(s, y)))
+    for (s, y), bend in zip(reversed(pairs), reversed(bends), strict=True):
+        alphas.append((yield from product(s, q)) / bend)
         q = add(q, y, -alphas[-1])
-    s, y = pairs[-1]
-    q = scale(q, dot(s, y) / dot(y, y))
-    for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
-        q = add(q, s, alpha - dot(y, q) / dot(s, y))
+    _, y = pairs[-1]
+    q = scale(q, bends[-1] / (yield from product(y, y)))
+    for (s, y), bend, alpha in zip(pairs, bends, reversed(alphas), strict=True):
+        q = add(q, s, alpha - (yield from product(y, q)) / bend)
     return scale(q, -1.0)
 
 
-def _pairs(slots: Slots) -> list[tuple[Tree, Tree]]:
+def _pairs(slots: Slots) -> list[Pair]:
     count = sum(1 for name in slots if name[0] == "s" and name[1:].isdigit())
     return [(tree_slot(slots, f"s{n}"), tree_slot(slots, f"y{n}")) for n in range(count)]
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm import Task
 from shoal.core.continual import Carry, Continual
+from shoal.core.parts import Divides
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class PeriodicAveraging(Continual):
 
     name: ClassVar[str] = "periodic"
     title: ClassVar[str] = "Periodic averaging (sigma_b)"
+    divides: ClassVar[Divides] = "weights"
 
     steps: int = 10
     """b: mini-batches between two averagings; 1: continuous averaging."""

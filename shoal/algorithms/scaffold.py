@@ -18,6 +18,7 @@ from typing import ClassVar
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
+from shoal.core.parts import Divides
 from shoal.core.sums import Totals, TreeSum
 from shoal.core.tree import Layout, Slots, Tree, norm, sub, towards, zeros
 
@@ -28,7 +29,7 @@ class Scaffold(Algorithm):
 
     name: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "SCAFFOLD (Karimireddy et al. 2020)"
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 

@@ -20,6 +20,7 @@ from shoal.core.errors import InvalidPayload
 from shoal.core.learner import Budget, Learner, Tick, no_tick
 from shoal.core.message import Kind, Metrics, OrderId, Status
 from shoal.core.metric import EVAL_WEIGHT, PROBE
+from shoal.core.parts import Divides, Part
 from shoal.core.sums import Totals
 from shoal.core.tree import Layout, Slots, Tree, sub
 
@@ -97,9 +98,9 @@ class Algorithm:
     gossips: ClassVar[bool] = True
     """Whether nodes can carry on without the hub: it keeps nothing but the model that they would miss."""
 
-    coordinatewise: ClassVar[bool] = False
-    """Whether `step` makes each weight of what is known of that weight alone: then the model can be split over shards
-    (`shoal.core.shards`)."""
+    divides: ClassVar[Divides] = ""
+    """How the model can be split over shards (`shoal.core.shards`): "weights": `step` makes each weight of what is
+    known of that weight alone; "sums": of sums over the whole model too, which `step_part` asks for; "": it cannot."""
 
     alike: ClassVar[bool] = False
     """Whether every report counts alike, whatever its node holds; else by its weight."""
@@ -155,6 +156,11 @@ class Algorithm:
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """The next version's slots. Uses the totals up."""
         return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model"))}
+
+    def step_part(self, slots: Slots, totals: Totals) -> Part[Slots]:
+        """`step` on a part of the model: yields what the part adds to sums over all of it (`shoal.core.parts`)."""
+        yield from ()
+        return self.step(slots, totals)
 
 
 def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -> Local | Going:

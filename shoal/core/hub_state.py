@@ -12,10 +12,11 @@ from shoal.core.away import Mode
 from shoal.core.gathered import Gathered
 from shoal.core.message import Bodies, Kind, Metrics, Ref
 from shoal.core.metric import PROBE
+from shoal.core.parts import Each
 from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster, order_refs
 from shoal.core.schedule import Schedule, View
-from shoal.core.shards import Each, Sharded
+from shoal.core.shards import Sharded
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree
 
@@ -61,7 +62,7 @@ class HubState:
         """Whether orders name a model that their receivers hold."""
         self.numbers: Metrics = {}
         self.each: Each = map
-        """How shards are told to do something; a shell may have them do it at the same time."""
+        """How shards are told to do something; the coordinator has them do it at the same time, in threads."""
         self.epoch = 0.0
         """The wall's clock (seconds since 1970) less the hub's, as the last start has told."""
         self._barred: tuple[object, dict[str, str]] = None, {}

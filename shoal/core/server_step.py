@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidJob
+from shoal.core.parts import Divides
 from shoal.core.server_optimizer import Rule, advance, slots_for
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree
@@ -22,7 +23,7 @@ class ServerStep(Algorithm):
     """A subclass has the numbers of its optimizer as fields, and says which `rule` they make."""
 
     gossips: ClassVar[bool] = False
-    coordinatewise: ClassVar[bool] = True
+    divides: ClassVar[Divides] = "weights"
 
     server_lr: float = 1.0
     """The step of the hub's optimizer."""

@@ -4,8 +4,9 @@ Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su: "Scaling Distri
 Parameter Server", OSDI 2014; Dean et al.: "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, where each
 shard applies updates, and keeps Adagrad's state, of its part alone. A method can be split so if what becomes of a
 weight depends on that weight, on its own sums and moments, and on numbers that all shards know: it says so by
-`Algorithm.coordinatewise`, and then k shards come to the same bits as one. A method that needs a norm or a product over
-the model cannot.
+`Algorithm.divides`, and then k shards come to the same bits as one. Of a method that needs norms or products over the
+model, shards tell what they add to each (`shoal.core.parts`); they come to the same but for the order in which those
+numbers are added.
 
     part i of a tensor type with n numbers: from floor(i n / k) to floor((i + 1) n / k), in the order of the body
 
@@ -14,7 +15,7 @@ the model cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -22,13 +23,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from shoal.core.algorithm import Algorithm
+from shoal.core.parts import Each, Part, together
 from shoal.core.sums import SumKind, Totals
 from shoal.core.tree import DTYPES, Bytes, Layout, Sliceable, Slots, Tree
 
 T = TypeVar("T")
-Each = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
-"""`each(do, numbers)`: what `do` makes of each number, in that order: `map`, or a thread pool's."""
-
 Spans = dict[str, tuple[int, int]]
 """Of each tensor in a part: the first of its numbers that belong to the part, and the first beyond."""
 
@@ -91,14 +90,16 @@ def _bytes(raw: Any) -> Bytes:
 
 
 def cut(tree: Tree, spans: Spans) -> Tree:
-    """The part of a tree that these spans name, a view of it. A tensor that is cut has one dimension."""
+    """The part of a tree that these spans name, a view of it. A tensor that is cut has as many dimensions as before, of
+    which the last alone is longer than 1."""
     ranges, entries = [], []
     for leaf in tree.layout.leaves:
         if leaf.name in spans:
             first, last = spans[leaf.name]
             size = DTYPES[leaf.dtype].itemsize
             ranges.append((leaf.start + first * size, leaf.start + last * size))
-            entries.append((leaf.name, leaf.dtype, leaf.shape if last - first == leaf.elements else (last - first,)))
+            shape = leaf.shape if last - first == leaf.elements else (*(1,) * (len(leaf.shape) - 1), last - first)
+            entries.append((leaf.name, leaf.dtype, shape))
     return Tree(Layout.placed(entries), Pieces(tree.data, ranges))
 
 
@@ -108,6 +109,7 @@ def joined(layout: Layout, parts: Sequence[Tree], spans: Sequence[Spans]) -> Tre
     for part, held in zip(parts, spans, strict=True):
         for leaf in part.layout.leaves:
             whole = layout.index[leaf.name]
+            assert leaf.dtype == whole.dtype, f"{leaf.name} is {leaf.dtype} in a part, {whole.dtype} in the whole"
             start = whole.start + held[leaf.name][0] * DTYPES[leaf.dtype].itemsize
             buffer[start : start + leaf.stop - leaf.start] = part.block(leaf.start, leaf.stop)
     return Tree(layout, buffer)
@@ -123,9 +125,9 @@ class Shard:
         """Add `weight` times its part of an update; `norm` bounds every number of the whole. Raises `Refused`."""
         self.totals.add(part, weight, norm)
 
-    def step(self, algorithm: Algorithm, part: Slots) -> Slots:
+    def step(self, algorithm: Algorithm, part: Slots) -> Part[Slots]:
         """Its part of the next version, from its part of the last. Uses its sums up."""
-        return algorithm.step(part, self.totals)
+        return algorithm.step_part(part, self.totals)
 
 
 class Sharded(Totals):
@@ -133,8 +135,7 @@ class Sharded(Totals):
 
     def __init__(self, kind: SumKind, layout: Layout, count: int, each: Each = map) -> None:
         super().__init__(kind)
-        self._each, self._spans = each, split(layout, count)
-        self._names = frozenset(layout.index)
+        self._each, self._layout, self._spans = each, layout, split(layout, count)
         self.shards = [Shard(kind) for _ in self._spans]
 
     def add(self, slots: Slots, weight: float, norm: float) -> None:
@@ -147,7 +148,8 @@ class Sharded(Totals):
     def _cut(self, slots: Slots, index: int) -> Slots:
         spans = self._spans[index]
         for name, value in slots.items():
-            assert not isinstance(value, Tree) or value.layout.index.keys() <= self._names, f"{name} has other tensors"
+            known = not isinstance(value, Tree) or value.layout.index.keys() <= self._layout.index.keys()
+            assert known, f"{name} has other tensors than the model"
         return {name: cut(value, spans) if isinstance(value, Tree) else value for name, value in slots.items()}
 
     def _do(self, do: Callable[[int], T]) -> list[T]:
@@ -166,16 +168,18 @@ class Sharded(Totals):
         return joined(base.layout, self._do(one), self._spans)
 
     def step(self, algorithm: Algorithm, slots: Slots) -> Slots:
-        """The next version's slots: each shard steps its part of each tree; of numbers all must say the same."""
-        parts = self._do(lambda index: self.shards[index].step(algorithm, self._cut(slots, index)))
+        """The next version's slots: each shard steps its part of each tree; of numbers all must say the same. A tree
+        that the last version had none of has the model's tensors."""
+        steps = [shard.step(algorithm, self._cut(slots, index)) for index, shard in enumerate(self.shards)]
+        parts = together(steps, self._each)
         found: Slots = {}
         for name, first in parts[0].items():
             values = [part[name] for part in parts]
-            old = slots.get(name)
             if not isinstance(first, Tree):
                 assert all(value == first for value in values), f"shards disagree on {name}: {values}"
                 found[name] = first
             else:
-                assert isinstance(old, Tree), f"{name} is a tree that the last version had none of"
-                found[name] = joined(old.layout, [value for value in values if isinstance(value, Tree)], self._spans)
+                old = slots.get(name)
+                layout = old.layout if isinstance(old, Tree) else self._layout
+                found[name] = joined(layout, [value for value in values if isinstance(value, Tree)], self._spans)
         return found

@@ -16,8 +16,11 @@ from shoal.algorithms.lbfgs import LBFGS, direction
 from shoal.core.algorithm import Local, Task, Update, tree_slot
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.learner import Budget, Tick, Trained, no_tick
+from shoal.core.parts import whole
+from shoal.core.shards import Sharded
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, norm
+from shoal.sim.faults import Cut, Faults
 from shoal.spec import parse_job
 from tests.algorithms.softmax import Softmax, digits
 
@@ -68,10 +71,58 @@ def test_lbfgs_finds_the_common_optimum() -> None:
     assert loss(flat(model))[0] <= optimum(loss) + 1e-4
 
 
+def test_lbfgs_on_shards_exchanges_numbers_alone() -> None:
+    """Study B3a: five workers, four shards, at most 80 steps; some tens of kilobytes of numbers, where gradients are
+    nearly a megabyte."""
+    x, y = digits()
+    loss, algorithm, told = loss_of(x, y), LBFGS(decay=DECAY), []
+
+    def each(do: Callable[[int], Any], parts: Any) -> list[Any]:
+        found = [do(part) for part in parts]
+        told.extend(share for share in found if isinstance(share, dict))
+        return found
+
+    learners = [Softmax(x[part::5], y[part::5]) for part in range(5)]
+    slots = algorithm.init(learners[0].init(0))
+    for version in range(80):
+        totals = Sharded("float64", tree_slot(slots, "model").layout, 4, each)
+        for node, learner in enumerate(learners):
+            sent = algorithm.order(slots, str(node), "train")
+            made = algorithm.local(learner, Task((1, 1), "train", version, 0, sent), {})
+            assert isinstance(made, Local)
+            size = norm(tree_slot(made.slots, "gradient"))
+            algorithm.fold(totals, Update(str(node), version, made.weight, made.slots, size), 1.0)
+        slots = totals.step(algorithm, slots)
+    assert loss(flat(tree_slot(slots, "model")))[0] <= optimum(loss) + 1e-4
+    assert all(len(share) == 1 for share in told)
+    assert len(told) * 8 <= 120_000
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_lbfgs_goes_on_when_a_node_is_lost(shards: int) -> None:
+    """With its data the node takes its part of the loss away: what remains has an optimum of its own, where the loss
+    can be greater than what all had reached before."""
+    x, y = digits()
+    y = np.where(np.arange(len(y)) % 10 < 3, (y + 1) % 10, y)  # three in ten are wrong: a great loss
+    parts = np.array_split(np.arange(len(y)), 5)
+    learners = [Softmax(x[part], y[part]) for part in parts[:4]] + [Softmax(0 * x, 0 * y)]
+    left = np.concatenate(parts[:4])
+    loss = loss_of(x[left], y[left])
+    job = {
+        "name": "lost",
+        "rounds": 120,
+        "shards": shards,
+        "algorithm": {"name": "lbfgs", "decay": DECAY},
+        "schedule": {"name": "rounds", "min_nodes": 4},
+    }
+    result = shoal.simulate(parse_job(job), learners, faults=Faults(cuts=(Cut("node-4", 60.0, 1000.0),)))
+    assert loss(flat(result.model))[0] <= optimum(loss) + 1e-4
+
+
 def test_the_two_loops_are_newtons_step_on_a_quadratic() -> None:
     """With as many pairs as there are dimensions, -H g is exact: A = diag(1, 4), pairs along the axes."""
     pairs = [(tree(1, 0), tree(1, 0)), (tree(0, 1), tree(0, 4))]
-    assert np.allclose(direction(tree(3, 8), pairs)["w"], [-3, -2])
+    assert np.allclose(whole(direction(tree(3, 8), pairs))["w"], [-3, -2])
 
 
 def test_the_two_loops_are_the_dense_bfgs_matrix() -> None:
@@ -83,7 +134,7 @@ def test_the_two_loops_are_the_dense_bfgs_matrix() -> None:
     for s, y in arrays:
         left = np.eye(3) - np.outer(s, y) / (y @ s)
         dense = left @ dense @ left.T + np.outer(s, s) / (y @ s)
-    assert np.allclose(direction(tree(1, -2, 3), pairs)["w"], -dense @ [1, -2, 3], atol=1e-5)
+    assert np.allclose(whole(direction(tree(1, -2, 3), pairs))["w"], -dense @ [1, -2, 3], atol=1e-5)
 
 
 def tree(*values: float) -> Tree:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from shoal.core.parts import Part
+from shoal.core.shards import Shard
+from shoal.core.tree import Slots
 from tests.coordinator.node import Node
 from tests.coordinator.server import Inside, Server
 from tests.coordinator.stage import by_hand, problem
@@ -65,8 +72,22 @@ def test_tags_that_are_none_are_refused(coordinator: Inside) -> None:
 
 
 def test_a_model_split_over_shards_comes_to_the_same_bytes(
-    coordinator: Inside, swarm: Callable[..., list[Node]]
+    coordinator: Inside, swarm: Callable[..., list[Node]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its shards add and step in threads of their own."""
+    seen: set[str] = set()
+    step = Shard.step
+
+    def watched(shard: Shard, *arguments: Any) -> Any:
+        part = step(shard, *arguments)
+
+        def run() -> Part[Slots]:
+            seen.add(threading.current_thread().name)
+            return (yield from part)
+
+        return run()
+
+    monkeypatch.setattr(Shard, "step", watched)
     coordinator.begin("whole", nodes=2, rounds=3, sums="fixed", algorithm={"name": "fedadam"})
     coordinator.begin("split", nodes=2, rounds=3, sums="fixed", algorithm={"name": "fedadam"}, shards=3)
     for node in swarm(coordinator, 2, {"whole": SIZE, "split": SIZE}):
@@ -74,3 +95,5 @@ def test_a_model_split_over_shards_comes_to_the_same_bytes(
     found = dict(coordinator.rows("SELECT job || number, digest FROM versions"))
     assert len(found) == 8
     assert all(found[f"whole{number}"] == found[f"split{number}"] for number in range(4))
+    assert seen
+    assert all(name.startswith("shards of split") for name in seen)

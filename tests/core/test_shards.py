@@ -1,4 +1,4 @@
-"""A model split over shards: the same bits as in one piece, for every method that says so."""
+"""A model split over shards: the same bits as in one piece, or the same but for rounding, by what a method says."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.algorithm import Algorithm, Update
+from shoal.algorithms.largebatch import LargeBatch
+from shoal.algorithms.lbfgs import LBFGS
+from shoal.core.algorithm import Algorithm, Update, tree_slot
 from shoal.core.errors import Refused
 from shoal.core.message import About
+from shoal.core.parts import Part, together, whole
 from shoal.core.server_optimizer import Adagrad, Adam, Momentum, Rule, Yogi, advance, slots_for
 from shoal.core.shards import Sharded, cut, joined, split
 from shoal.core.sums import SumKind, Totals
-from shoal.core.tree import Slots, Tree, digest, norm
+from shoal.core.tree import Slots, Tree, digest, norm, scale
 from shoal.plugins import algorithms
 from shoal.sim.faults import Faults
 from shoal.spec import check_job, parse_job
 from tests.algorithms.softmax import unbalanced
 
-ABLE = sorted(name for name, kind in algorithms().items() if kind.coordinatewise)
+ABLE = sorted(name for name, kind in algorithms().items() if kind.divides == "weights")
 
 
 def model(seed: int, wide: int = 70_001) -> Tree:
@@ -161,19 +164,72 @@ def test_a_job_comes_to_the_same_bits(name: str) -> None:
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize(
+    "algorithm", [LBFGS(decay=0.01, pairs=3), LargeBatch(trust=0.01, decay=0.1, lr=5.0), LargeBatch(decay=0.1)]
+)
+def test_methods_that_need_sums_over_the_model_come_to_the_same(
+    algorithm: LBFGS | LargeBatch, pool: ThreadPoolExecutor
+) -> None:
+    """Five steps over matrices and biases; what is cut keeps its dimensions."""
+    whole = descended(algorithm, 1)
+    moved = np.linalg.norm(whole["a.weight"] - matrices(0)["a.weight"])
+    for count, each in ((2, map), (5, map), (5, pool.map)):
+        parted = descended(algorithm, count, each)
+        for name in whole:
+            np.testing.assert_allclose(parted[name], whole[name], atol=1e-4 * moved)
+
+
+def matrices(seed: int) -> Tree:
+    rng = np.random.default_rng(seed)
+    shapes = {"a.weight": (30, 7), "b.bias": (7,), "c.weight": (3, 5, 11)}
+    return Tree.of({name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()})
+
+
+def descended(algorithm: LBFGS | LargeBatch, count: int, each: Any = map) -> Tree:
+    """The model after five versions; the loss is the sum of sqrt(1 + w^2)."""
+    slots = algorithm.init(matrices(0))
+    for version in range(5):
+        at = tree_slot(algorithm.order(slots, "a", "train"), "model")
+        gradient = Tree.of({name: at[name] / np.sqrt(1 + at[name] ** 2) for name in at})
+        loss = sum(float(np.sqrt(1 + at[name] ** 2).sum()) for name in at)
+        told: Slots = {"gradient": gradient, "loss": loss}
+        if isinstance(algorithm, LargeBatch):
+            told = {"model": scale(gradient, -1.0)}
+        totals = Sharded("float64", at.layout, count, each) if count > 1 else Totals()
+        algorithm.fold(totals, Update("a", version, 1.0, told, norm(gradient)), 1.0)
+        slots = totals.step(algorithm, slots) if isinstance(totals, Sharded) else algorithm.step(slots, totals)
+    return tree_slot(slots, "model")
+
+
+def adding(*shares: float) -> Part[float]:
+    """Each number and the sum that comes back for it, in one."""
+    found = 0.0
+    for share in shares:
+        found = 10 * found + (yield {"one": share, f"own {share}": share})["one"]
+    return found
+
+
+def test_parts_hear_the_sums_of_what_they_tell() -> None:
+    assert together([adding(1, 2), adding(3, 4), adding(0, 0)]) == [46, 46, 46]
+    assert whole(adding(0.1, 0.2)) == 10 * 0.1 + 0.2
+    with pytest.raises(AssertionError, match="some parts have ended"):
+        together([adding(1), adding(1, 2)])
+
+
 def test_who_can_be_split() -> None:
     assert [
-        *("asgd", "downpour", "fedadagrad", "fedadam", "fedasync", "fedavg", "fedavgm", "fedbuff", "fedprox", "fedsgd"),
-        *("fedyogi", "scaffold"),
+        *("admm", "asgd", "downpour", "fedadagrad", "fedadam", "fedasync", "fedavg", "fedavgm", "fedbuff", "fedprox"),
+        *("fedsgd", "fedyogi", "periodic", "scaffold"),
     ] == ABLE
+    assert [name for name, kind in algorithms().items() if kind.divides == "sums"] == ["largebatch", "lbfgs"]
 
 
 @pytest.mark.parametrize(
     ("job", "text", "hint"),
     [
-        ({"algorithm": {"name": "lbfgs"}}, "lbfgs does not say that it works weight by weight", "fedadam"),
-        ({"algorithm": {"name": "largebatch"}}, "largebatch does not say", "fedadam"),
+        ({"algorithm": {"name": "codistillation"}}, "does not say that it can work on parts of a model", "lbfgs"),
         ({"algorithm": {"name": "dynamic"}, "schedule": {"name": "drift"}}, "dynamic does not say", "leave shards out"),
+        ({"algorithm": {"name": "periodic"}, "schedule": {"name": "periodic"}}, "measures the model as a", "buffer"),
     ],
 )
 def test_a_method_that_does_not_say_so_is_refused(job: dict[str, Any], text: str, hint: str) -> None:

@@ -124,6 +124,7 @@ KEPT = {
             "compare",
             "heads",
             "learn",
+            "misfits",
             "mistakes",
             "plugins",
             "presets",
