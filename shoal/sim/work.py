@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from shoal.core.algorithm import Algorithm, Local
@@ -56,6 +57,8 @@ class Begun:
     def piece(self, order: Order) -> Result | Status | None:
         with blamed(f"the learner's {order.kind}"):
             made = self._work.piece(order)
+            if isinstance(made, Local):  # users' numbers may be numpy's
+                made = replace(made, weight=float(made.weight), metrics={n: float(v) for n, v in made.metrics.items()})
         if self._work.base and self.held is None:
             self.held = self._bodies.put(self._work.base)
         if not isinstance(made, Local):

@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import shoal
+from shoal.core.algorithm import tree_slot
 from shoal.core.machine import Version
+from shoal.core.tree import digest
+from shoal.spec import parse_job
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
 from tests.edge_client.learners import VectorLearner
@@ -81,6 +85,26 @@ def test_killed_at_every_point(tmp_path: Path, group: str, size: int) -> None:
         assert child(place, size=size) == 0
     check(coordinator, rounds)
     assert set((tmp_path / "points").read_text().split()) == EVERY_POINT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", EVERY_ROUND)
+def test_what_a_filter_has_kept_back_survives_every_point(tmp_path: Path, group: str) -> None:
+    """With error feedback each model hangs on what the node has not sent yet: of updates that count, and no others.
+
+    It dies when it comes to a point for the second time, for at first it has nothing to remember.
+    """
+    rounds = 2 * len(EVERY_ROUND[group]) + 3
+    filters = [{"name": "top_k", "share": 0.3}, {"name": "half"}]
+    plan = {**PLAN, "rounds": rounds, "sums": "fixed", "filters": filters}
+    coordinator = Coordinator(tmp_path / "coordinator", {"j": plan})
+    with serving(coordinator) as url:
+        place = Place(coordinator, url, tmp_path)
+        for point in EVERY_ROUND[group]:
+            assert child(place, point, 2) == -signal.SIGKILL, f"{point} was never passed"
+        assert child(place) == 0
+    foreseen = shoal.simulate(parse_job({"name": "j", **plan}), {"a": VectorLearner()})
+    assert digest(tree_slot(coordinator.hubs["j"].slots, "model")) == digest(foreseen.model)
 
 
 @pytest.mark.parametrize("point", ONCE)

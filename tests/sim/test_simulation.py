@@ -6,6 +6,7 @@ import pytest
 import shoal
 from shoal import wire
 from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import Trained
 from shoal.core.message import Poll
 from shoal.core.tree import digest
 from shoal.sim.bodies import MemoryBodies
@@ -160,6 +161,22 @@ def test_a_learner_that_fails_is_done_without() -> None:
     result = shoal.simulate(job(rounds=2), [one, two, bad])
     assert [version.reports for version in result.versions] == [0, 2, 2]
     assert any("node-2 failed" in note.text and "no examples left" in note.text for note in result.notes)
+
+
+class Numpys(Softmax):
+    """A learner whose numbers are numpy's, as one comes by them."""
+
+    def train(self, budget, **how):
+        trained = super().train(budget, **how)
+        return Trained(np.float64(trained.weight), {**trained.metrics, "train/loss": np.float32(0.5)})
+
+
+def test_numbers_may_be_those_of_numpy() -> None:
+    learners = unbalanced()
+    numpys = [Numpys(one.x, one.y) for one in learners]
+    result = shoal.simulate(job(rounds=2), numpys)
+    assert result.versions[0].metrics["train/loss"] == 0.5
+    assert digest(result.model) == digest(shoal.simulate(job(rounds=2), learners).model)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
