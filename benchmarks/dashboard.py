@@ -6,7 +6,8 @@ The pages are the built ones, served by a coordinator in a process of its own; t
 the time from a canvas's first stroke of a picture to its last, with the making of paths and pixels ("script"), and what
 the picture then costs until its pixels can be read ("raster"; without a graphics processor here). Seen is the time
 from the coordinator's word on when a round was closed to the first frame after a chart's readout names it; the chart
-itself is drawn in the same update. Weight is all JavaScript that a page has loaded, by gzip -9, whatever is sent.
+itself is drawn in the same update. Comparing is the time from a page's start to the first frame that has all runs in
+the table and both charts drawn. Weight is all JavaScript that a page has loaded, by gzip -9, whatever is sent.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coordinator.tables import reports, versions
 from shoal.core.message import Report
 
 BIG, LIVE = "crowd", "live"
+COMPARED, COMPARED_ROUNDS = 100, 60
 MODEL_BYTES = 40_000
 PATIENCE_MS = 60_000
 ROUND_S, BETWEEN_S = 4.0, 0.6
@@ -86,6 +88,17 @@ window.seen = {};
 }
 """
 
+# The same for the page of comparisons: when a frame has all rows of the table, and canvases with what was drawn.
+COMPARE = """
+new MutationObserver((_, observer) => {
+    const rows = document.querySelectorAll('[data-testid="compare-table"] tbody tr').length;
+    if (rows === 0 || document.querySelectorAll('[data-testid^="compare-"] canvas').length < 2) return;
+    observer.disconnect();
+    const seen = () => { window.compared = { runs: rows, at: performance.now() }; };
+    requestAnimationFrame(() => requestAnimationFrame(seen));
+}).observe(document, { subtree: true, childList: true });
+"""
+
 
 def main() -> int:
     """Measure everything once, and print."""
@@ -105,6 +118,8 @@ def main() -> int:
         show("loading a page", loads, options.json)
         size = f"{options.clients} clients x {options.rounds} rounds"
         show(f"drawing {size} (ms)", drawn(browser, served, options.repeat), options.json)
+        many = f"comparing {COMPARED} runs of {COMPARED_ROUNDS} rounds (ms)"
+        show(many, [compared(browser, served, options.repeat)], options.json)
         show("from a closed round to the screen (ms)", [watched(browser, served, options)], options.json)
     return 0
 
@@ -153,6 +168,26 @@ def prepare(served: Served, options: Any) -> None:
         with engine.begin() as connection:
             connection.execute(insert(reports), [report_row(client, number) for client in range(options.clients)])
     engine.dispose()
+
+
+def prepare_compared(served: Served) -> list[str]:
+    """As many runs as can be compared, each of its own speed and settings; their names."""
+    names = [f"run-{number:03}" for number in range(COMPARED)]
+    for number, name in enumerate(names):
+        algorithm = {"name": "fedavg", "lr": 0.1 + number % 4 / 10}
+        served.begin({"name": name, "rounds": COMPARED_ROUNDS, "algorithm": algorithm})
+    engine = create_engine(f"sqlite:///{served.folder / 'data' / 'shoal.db'}")
+    with engine.begin() as connection:
+        rows = [compared_row(name, run, number) for run, name in enumerate(names) for number in range(COMPARED_ROUNDS)]
+        connection.execute(insert(versions), rows)
+    engine.dispose()
+    return names
+
+
+def compared_row(name: str, run: int, number: int) -> dict[str, Any]:
+    accuracy = (0.6 + 0.3 * run / COMPARED) * (1 - math.exp(-(number + 1) / (5 + run % 10)))
+    metrics = {"eval/loss": 2.3 * (1 - accuracy), "eval/accuracy": accuracy}
+    return {**version_row(number, 1), "job": name, "metrics": metrics}
 
 
 def loss(client: int, number: int) -> float:
@@ -229,6 +264,29 @@ def _picture(what: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     script, raster = ([one[part] for one in found] for part in ("script", "raster"))
     medians = {"script, median": statistics.median(script), "most": max(script)}
     return {"picture": what, **medians, "raster, median": statistics.median(raster), "pictures": len(found)}
+
+
+def compared(browser: Any, served: Served, repeat: int) -> dict[str, Any]:
+    """From the start of loading the page, with an empty cache, to the frame that shows all runs."""
+    path = f"/compare?runs={','.join(prepare_compared(served))}"
+    took, answered = [], []
+    for _ in range(repeat):
+        with opened(browser, "about:blank") as page:
+            page.add_init_script(COMPARE)
+            page.goto(served.url + path)
+            page.wait_for_function(f"() => window.compared?.runs === {COMPARED}")
+            took.append(page.evaluate("window.compared.at"))
+            (entry,) = page.evaluate(
+                "performance.getEntriesByType('resource').filter((it) => it.name.includes('/api/v1/compare'))"
+                ".map((it) => it.responseEnd - it.startTime)"
+            )
+            answered.append(entry)
+    return {
+        "shown, median": statistics.median(took),
+        "least": min(took),
+        "most": max(took),
+        "of that the answer, median": statistics.median(answered),
+    }
 
 
 def watched(browser: Any, served: Served, options: Any) -> dict[str, Any]:
