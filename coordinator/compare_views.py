@@ -41,7 +41,8 @@ class Comparison(BaseModel):
     """Runs in the order in which they were named."""
 
     metrics: dict[Literal["accuracy", "loss"], str | None] = Field(
-        description="the metric of each kind that all runs have", examples=[{"accuracy": "eval/accuracy", "loss": None}]
+        description="the metric of each kind that most runs have",
+        examples=[{"accuracy": "eval/accuracy", "loss": None}],
     )
     judged: str | None = Field(description="of these, the one that last, best and reached are about")
     target: float | None = Field(description="as asked, or 0.98 of the worst run's best")

@@ -6,7 +6,7 @@ The figures are those of `shoal compare` (shoal/compare.py): best, last, and the
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
@@ -146,9 +146,13 @@ def usual_target(metric: str | None, scores: Iterable[Score]) -> float | None:
 
 
 def common_metric(what: str, runs: Sequence[Columns]) -> str | None:
-    """The metric of a kind that all runs have, held-out data first; None if there is none."""
-    common = sorted(set.intersection(*(run.names(what) for run in runs)))
-    return min(common, key=lambda name: not name.startswith(HELD_OUT), default=None)
+    """The metric of a kind that most runs have, held-out data first; None if no two have the same.
+
+    `shoal compare` refuses runs that do not all have it; a page shows the others, and nothing for those.
+    """
+    having = Counter(name for run in runs for name in run.names(what))
+    shared = sorted(name for name, number in having.items() if number >= min(2, len(runs)))
+    return min(shared, key=lambda name: (-having[name], not name.startswith(HELD_OUT)), default=None)
 
 
 def thinned(run: Columns, metrics: Sequence[str], points: int, keep: set[int | None]) -> list[int]:

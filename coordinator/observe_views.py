@@ -34,6 +34,13 @@ class Failure(BaseModel):
     outcome_why: str
 
 
+class Owner(BaseModel):
+    """Which of several coordinators of one database answers for all jobs."""
+
+    address: str = Field(description="where the others reach it")
+    epoch: int = Field(description="how often the database has been taken; the first owner's is 1")
+
+
 class Failures(BaseModel):
     """Failures, newest first. `before`: where the next page begins; null: there is none."""
 

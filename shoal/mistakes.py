@@ -15,6 +15,12 @@ TEXT_CHARS_MAX = 500
 
 Place = tuple[str | int, ...]
 
+NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+"""What a job may be called."""
+
+_SAID = {NAME: "must have 1 to 63 of a-z, 0-9, '.', '_' and '-', the first of them a letter or digit"}
+"""A pattern in words: people read no regular expressions."""
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -48,5 +54,6 @@ def of_validation(error: ValidationError, prefix: str = "") -> Iterator[tuple[Pl
     """(place, text, whether it is a key that nobody knows) of each thing that is wrong with the types of values."""
     for one in error.errors(include_url=False, include_input=False):
         where, unknown = ".".join(str(part) for part in one["loc"]), one["type"] == "extra_forbidden"
-        text = f"{prefix}{where}: {'unknown key' if unknown else one['msg']}"
+        pattern = str(one.get("ctx", {}).get("pattern", ""))
+        text = f"{prefix}{where}: {'unknown key' if unknown else _SAID.get(pattern, one['msg'])}"
         yield tuple(one["loc"]), text[:TEXT_CHARS_MAX], unknown

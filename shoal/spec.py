@@ -53,7 +53,7 @@ from shoal.core.message import Ref
 from shoal.core.schedule import Schedule
 from shoal.core.selection import Selection
 from shoal.core.shards import SHARDS_MAX
-from shoal.mistakes import TEXT_CHARS_MAX, Mistake, Place, of_error, of_validation, together
+from shoal.mistakes import NAME, TEXT_CHARS_MAX, Mistake, Place, of_error, of_validation, together
 from shoal.plugins import (
     KINDS,
     PEER_KINDS,
@@ -202,7 +202,7 @@ def _named(table: dict[str, Any]) -> dict[str, Any]:
 class JobSpec(_Table):
     """A job file."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="name of the job; stands in addresses")
+    name: str = Field(pattern=NAME, description="stands in addresses; 1 to 63 of a-z, 0-9, '.', '_', '-'")
     title: str = Field("", max_length=200, description="what people read")
     rounds: int = Field(0, ge=0, le=1_000_000, description="versions to make; 0: what the schedule proposes")
     seed: int = Field(0, ge=0, lt=2**63, description="source of all randomness of the job")

@@ -20,6 +20,7 @@ from coordinator.observe_views import (
     LogLine,
     LogLines,
     LogMatches,
+    Owner,
     ShownLines,
     Taken,
 )
@@ -53,6 +54,16 @@ async def list_failures(
         rows = await failures.newest(connection, wanted, before, limit)
     found = [Failure.model_validate({**row, "at": iso(row["at"])}) for row in rows]
     return Failures(failures=found, before=found[-1].id if len(found) == limit else None)
+
+
+@router.get("/owner")
+async def owner(request: Request, _: Reader, coordinator: Coord) -> Owner | None:
+    """Which coordinator answers for all jobs; null where it is the only one that its database can have."""
+    label(request, kind="dashboard")
+    if coordinator.standing is None:
+        return None
+    now = coordinator.standing()
+    return Owner(address=now.owner, epoch=now.epoch)
 
 
 # Logs

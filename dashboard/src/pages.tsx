@@ -1,7 +1,10 @@
-/** Every page and its address. Whatever is not the first thing people see is loaded when it is first looked at. */
+/** Every page and its address. Each is loaded when it is first looked at. */
 import { lazy, type ReactNode } from "react";
-import { JobsPage } from "./jobs/JobsPage";
 
+const jobs = async () => ({ default: (await import("./jobs/JobsPage")).JobsPage });
+const JobsPage = lazy(jobs);
+// What most begin with is on its way before anything is drawn.
+if (["/", "/jobs"].includes(location.pathname)) void jobs();
 const ComparePage = lazy(async () => ({ default: (await import("./compare/ComparePage")).ComparePage }));
 const AlertsPage = lazy(async () => ({ default: (await import("./observe/AlertsPage")).AlertsPage }));
 const JoinPage = lazy(async () => ({ default: (await import("./join/JoinPage")).JoinPage }));

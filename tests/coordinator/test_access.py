@@ -58,6 +58,7 @@ READ = {
     "GET /api/v1/logs",
     "GET /api/v1/logs/matches",
     "GET /api/v1/alerts",
+    "GET /api/v1/owner",
     "GET /api/v1/stream",
 }
 NODE = {

@@ -83,6 +83,15 @@ def test_what_has_nothing_in_common_is_drawn_as_nothing(running: Inside) -> None
     assert (table["runs"][1]["best"], table["runs"][1]["reached"], table["runs"][1]["syncs"]) == (None, None, 0)
 
 
+def test_a_run_that_lacks_what_the_others_have_leaves_them_comparable(running: Inside) -> None:
+    table = asked(running, "empty", "wavy", "broken", target=0.3)
+    assert table["metrics"] == {"accuracy": "eval/accuracy", "loss": "eval/loss"}
+    assert table["judged"] == "eval/accuracy"
+    bests = [run["best"] for run in table["runs"]]
+    assert bests == [None, max(WAVY), 0.4]
+    assert [run["reached"] is not None for run in table["runs"]] == [False, True, True]
+
+
 def test_a_run_that_goes_on_is_read_anew(running: Inside) -> None:
     running.begin("live", nodes=1)
     assert asked(running, "live")["runs"][0]["line"]["numbers"] == []

@@ -233,6 +233,8 @@ def test_each_says_how_it_is(pair: tuple[Inside, Inside]) -> None:
     assert "shoal_replica_owner 0.0" in told
     assert "shoal_replica_epoch 1.0" in told
     assert "shoal_replica_forwards_total 1.0" in told
+    wanted = {"address": owner.url, "epoch": 1}
+    assert [where.get("/owner") for where in pair] == [wanted, wanted], "whoever is asked"
 
 
 def test_they_sign_with_one_key(url: str, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from coordinator.replica_views import Standing
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import Stage, by_hand, set_up
 from tests.dashboard.stage import PATIENCE_MS
@@ -58,6 +60,19 @@ def test_a_coordinator_in_trouble_says_what_it_is(stage: Stage, page: Page) -> N
     expect(page.get_by_test_id("fleet")).to_contain_text("main: its journal cannot be written")
     stage.running.driver("main").trouble = ""
     expect(health).to_have_attribute("data-state", "ready")
+
+
+def test_of_several_coordinators_it_says_which_one_owns(stage: Stage, page: Page, errors: list[str]) -> None:
+    standing = Standing("owner", "one", "http://10.0.0.3:8080", 2, "http://10.0.0.3:8080", 1, 0, 0)
+    page.goto(stage.running.url, timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("fleet-health")).to_have_attribute("data-state", "ready")
+    expect(page.get_by_test_id("fleet-owner")).to_have_count(0)
+    stage.running.coordinator.standing = lambda: standing
+    page.reload()
+    expect(page.get_by_test_id("fleet-owner")).to_have_text("owned by http://10.0.0.3:8080, taken 2 times")
+    stage.running.coordinator.standing = lambda: replace(standing, owner="http://10.0.0.4:8080", epoch=3)
+    expect(page.get_by_test_id("fleet-owner")).to_have_text("owned by http://10.0.0.4:8080, taken 3 times")
+    assert not errors
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -40,6 +40,9 @@ def test_a_node_appears_when_it_connects(running: Inside, page: Page, errors: li
     page.get_by_test_id("join").click()
     page.get_by_label("Name").fill("clinic-a")
     page.get_by_label("Learner").fill("my data.py:learner")
+    page.reload()  # both are in the address
+    expect(page.get_by_label("Name")).to_have_value("clinic-a")
+    expect(page.get_by_label("Learner")).to_have_value("my data.py:learner")
     page.get_by_test_id("make-token").click()
     line = page.get_by_test_id("pip-lines").inner_text().splitlines()[1]
     found = re.fullmatch(

@@ -33,6 +33,12 @@ def form(running: Inside, page: Page) -> Page:
 
 
 def test_a_form_becomes_a_file_and_a_job(running: Inside, form: Page, errors: list[str]) -> None:
+    name = form.locator(".field", has=form.get_by_label("name required"))
+    expect(form.get_by_test_id("verdict")).to_contain_text("when it has a name")
+    expect(name.locator(".field-mistake")).to_have_count(0)  # nobody has had a chance to give one
+    expect(form.get_by_test_id("hold")).to_be_disabled()
+    form.get_by_test_id("begin").click()
+    expect(name.locator(".field-mistake")).to_contain_text("must have 1 to 63 of a-z")
     expect(form.get_by_test_id("begin")).to_be_disabled()
     form.get_by_label("name required").fill("digits")
     form.get_by_label("rounds", exact=True).first.fill("3")
@@ -59,7 +65,7 @@ def test_fields_follow_the_choice_and_mistakes_stand_at_their_fields(form: Page)
     expect(form.get_by_label("mu", exact=True)).to_have_count(0)
     form.get_by_label("schedule", exact=True).select_option("drift")
     field = form.locator(".field", has=form.get_by_label("algorithm", exact=True))
-    expect(form.locator(".field", has=form.get_by_label("name required"))).to_contain_text("should match pattern")
+    expect(form.locator(".field", has=form.get_by_label("name required"))).to_contain_text("must have 1 to 63 of a-z")
     form.get_by_label("name required").fill("a")
     expect(field).to_contain_text("schedule drift needs an algorithm whose nodes train on by themselves")
     expect(field).to_contain_text("dynamic")

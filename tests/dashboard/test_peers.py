@@ -227,7 +227,7 @@ def test_a_job_that_must_stay_has_its_servers_star_and_no_peers(running: Inside,
     node = by_hand(running, "s0", {"stays": SIZE})
     page.goto(f"{running.url}/jobs/stays", timeout=PATIENCE_MS)
     expect(page.get_by_test_id("version-count")).to_be_visible(timeout=PATIENCE_MS)
-    expect(page.get_by_test_id("topology")).to_contain_text("1 node at the server")
+    expect(page.get_by_test_id("topology")).to_contain_text("1 node around the coordinator")
     expect(page.get_by_test_id("peers")).to_have_count(0)
     node.client.close()
     assert not errors

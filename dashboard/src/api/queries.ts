@@ -8,7 +8,7 @@ import { deltas } from "../live/log";
 import { ALERTS_MAX, FAILURES_MAX, mergeAlerts, mergeFailures, mergeJob, mergeJobs, mergeMoves, mergeNodeFailures, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "../live/merge";
 import { api, ApiError, unwrap } from "./client";
 import { reviveJob, reviveNode, revivePeers, reviveVersion } from "./revive";
-import type { FleetNode, FleetPage, Job, JobPage, LogLine, Role } from "./types";
+import type { FleetNode, FleetPage, Job, JobPage, LogLine, Owner, Role } from "./types";
 
 /** A line of a chart is drawn from at most this many versions; the coordinator thins out longer runs. */
 const CHART_POINTS = 1500;
@@ -37,6 +37,7 @@ export const keys = {
   matches: ["matches"] as const,
   fleet: ["fleet"] as const,
   health: ["health"] as const,
+  owner: ["owner"] as const,
   session: ["session"] as const,
   schema: ["schema"] as const,
   check: (draft: Draft) => ["check", draft] as const,
@@ -223,6 +224,13 @@ export const healthQuery = queryOptions({
     }
   },
   refetchInterval: FLEET_MS,
+});
+
+/** Which of several coordinators owns all jobs; null: there is only this one. */
+export const ownerQuery = queryOptions({
+  queryKey: keys.owner,
+  queryFn: (): Promise<Owner | null> => unwrap(api.GET("/api/v1/owner")),
+  refetchInterval: ({ state }) => (state.data === null ? false : FLEET_MS),
 });
 
 export const sessionQuery = queryOptions({

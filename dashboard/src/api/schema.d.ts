@@ -1026,6 +1026,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/owner": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Owner
+         * @description Which coordinator answers for all jobs; null where it is the only one that its database can have.
+         */
+        get: operations["owner_api_v1_owner_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/schemas/job.json": {
         parameters: {
             query?: never;
@@ -1495,7 +1515,7 @@ export interface components {
             judged: string | null;
             /**
              * Metrics
-             * @description the metric of each kind that all runs have
+             * @description the metric of each kind that most runs have
              * @example {
              *       "accuracy": "eval/accuracy"
              *     }
@@ -2761,6 +2781,22 @@ export interface components {
          * @description An empty object.
          */
         Nothing: Record<string, never>;
+        /**
+         * Owner
+         * @description Which of several coordinators of one database answers for all jobs.
+         */
+        Owner: {
+            /**
+             * Address
+             * @description where the others reach it
+             */
+            address: string;
+            /**
+             * Epoch
+             * @description how often the database has been taken; the first owner's is 1
+             */
+            epoch: number;
+        };
         /**
          * Papers
          * @description What the nodes of a job need to trust each other, as it was signed; see docs/security.md.
@@ -5935,6 +5971,34 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    owner_api_v1_owner_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Owner"] | null;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

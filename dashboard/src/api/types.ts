@@ -17,6 +17,7 @@ export type NodeDetail = Schemas["NodeDetail"];
 export type Note = Schemas["Note"];
 export type Failure = Schemas["Failure"];
 export type Alert = Schemas["Alert"];
+export type Owner = Schemas["Owner"];
 export type LogLine = Schemas["LogLine"];
 export type RawPeer = Schemas["PeerRow"];
 export type RawPeerNews = Schemas["PeerNews"];

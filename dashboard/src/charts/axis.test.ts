@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { version } from "../test/make";
-import { axisLabel, clockTick, place, position, shortFigure, tick } from "./axis";
+import { axisLabel, clockTick, place, position, shortFigure, tick, shortPercent } from "./axis";
 
 test("ticks are short", () => {
   expect(tick(1000, "round")).toBe("1,000");
@@ -33,6 +33,10 @@ test("times of day are as exact as their ticks are near", () => {
   const at = new Date(2026, 10, 22, 20, 5, 9).getTime() / 1000;
   expect([5, 60, 3600, 86_400].map((step) => clockTick(at, step))).toEqual(["20:05:09", "20:05", "20:05", "22 Nov"]);
   expect(position(version(1, {}, { closed_at: "2026-11-22T20:05:09Z" }), "clock")).toBe(1_795_377_909);
+});
+
+test("a tick says where it stands, and not the next whole per cent", () => {
+  expect([0, 0.025, 0.5, 1, 0.0001].map(shortPercent)).toEqual(["0%", "2.5%", "50%", "100%", "0.01%"]);
 });
 
 test("time is relative where the time of day stands beside it", () => {

@@ -71,6 +71,9 @@ export function shortBytes(value: number): string {
         .replace(/(\.\d*?)0+ /, "$1 ");
 }
 
+/** A share of one at a tick: 2.5% between 0 and 5%, and never 3%. */
+export const shortPercent = (value: number): string => `${Number((value * 100).toPrecision(3))}%`;
+
 /** A figure without the zeros that only say how exact it is. */
 export function shortFigure(value: number): string {
   return value === 0

@@ -1,8 +1,7 @@
 import type uPlot from "uplot";
 import { clientMetric } from "../clients/spread";
 import { colourOf, isWhileTraining, type What } from "../format/metric";
-import { percent } from "../format/number";
-import { shortFigure } from "./axis";
+import { shortFigure, shortPercent } from "./axis";
 import { divergedMarks } from "./diverged";
 import type { Look } from "./look";
 import { logValues, pointer, xAxis, xScale, yAxis, zoomHooks, type Range, type Zoom } from "./options";
@@ -32,7 +31,7 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
   const { cursor, plugin } = pointer(tokens, SYNC, settings.onPoint);
   const strokes = names.map((name) => tokens.series[colourOf(name)] ?? tokens.ink2);
   const side = what === "loss" ? "top" : "bottom";
-  const write = what === "accuracy" ? (value: number) => percent(value, logY && value < 0.1 ? 1 : 0) : shortFigure;
+  const write = what === "accuracy" ? shortPercent : shortFigure;
   const range = (_: uPlot, low: number | null, high: number | null): uPlot.Range.MinMax => {
     const marked = lines().diverged.length > 0;
     if (logY) return logRange(low, high, marked && what === "loss");

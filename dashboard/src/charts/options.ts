@@ -1,6 +1,7 @@
 /** What all plots share: quiet axes, a pointer that a page's charts follow, and a zoom that new data don't undo. */
 import uPlot from "uplot";
 import { clockTick, TIME_STEPS, tick, type Axis } from "./axis";
+import { spanOf } from "./single";
 import type { Tokens } from "./tokens";
 
 export interface Range {
@@ -56,9 +57,10 @@ export function xScale(zoom: Zoom, pad = 0, kind: "linear" | "log" | "clock" = "
   return {
     time: kind === "clock",
     ...(kind === "log" ? { distr: 3 as const, log: 10 as const } : {}),
-    range: (plot, low, high) => {
+    range: (plot, least, most) => {
       if (zoom.current !== null) return [zoom.current.min, zoom.current.max];
-      if (low === null || high === null) return kind === "log" ? [1, 10] : [0, 1];
+      if (least === null || most === null) return kind === "log" ? [1, 10] : [0, 1];
+      const [low, high] = spanOf(plot.data[0], least, most);
       if (kind === "log") return logSpan(plot.data[0], high);
       return high - pad > low + pad ? [low - pad, high + pad] : [low - Math.max(pad, 0.5), low + Math.max(pad, 0.5)];
     },

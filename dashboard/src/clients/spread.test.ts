@@ -19,6 +19,12 @@ test("a client that diverged is a mark, one that said nothing is none", () => {
   expect(found).toMatchObject({ name: "a", alone: [0.5, null, undefined, undefined] });
 });
 
+test("one client may be told in finer columns than all of them", () => {
+  const bands = { rounds: [0, 2], step: 2, mean: [0, 0], low: [1, 2], high: [3, 4] };
+  const found = spreadOf(versions, bands, { name: "a", rounds: [0, 1, 2, 3], step: 1, values: [5, 6, 7, 8] });
+  expect(found).toMatchObject({ low: [1, 1, 2, 2], alone: [5, 6, 7, 8] });
+});
+
 test("what the coordinator measured alone has no place among nodes", () => {
   expect(clientMetric(["held_out/accuracy", "eval/accuracy", "train/accuracy"])).toBe("eval/accuracy");
   expect(clientMetric(["held_out/loss"])).toBeUndefined();

@@ -36,9 +36,7 @@ export function Differing({ runs }: { runs: Run[] }) {
                     <Link href={jobPath(job.name)}>{job.name}</Link>
                   </th>
                   {names.map((name) => (
-                    <td key={name}>
-                      <bdi>{visible(values[index]?.get(name) ?? UNKNOWN)}</bdi>
-                    </td>
+                    <Cell key={name} text={visible(values[index]?.get(name) ?? UNKNOWN)} />
                   ))}
                 </tr>
               ))}
@@ -47,5 +45,16 @@ export function Differing({ runs }: { runs: Run[] }) {
         </div>
       )}
     </section>
+  );
+}
+
+const LONG = 28;
+
+/** A short value stays on one line, a long one takes several. */
+function Cell({ text }: { text: string }) {
+  return (
+    <td>
+      <bdi data-long={text.length > LONG || undefined}>{text}</bdi>
+    </td>
   );
 }

@@ -1,6 +1,6 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
-import { axisLabel, shortFigure, type Axis } from "../charts/axis";
+import { axisLabel, shortFigure, shortPercent, type Axis } from "../charts/axis";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { divergedMarks } from "../charts/diverged";
@@ -77,7 +77,7 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom,
         legend: { show: false },
         padding: [10, 18, 0, 0],
         scales: { x: xScale(zoom), y: { range } },
-        axes: [xAxis(axis, tokens), yAxis(tokens, what === "accuracy" ? (value) => percent(value, 0) : shortFigure)],
+        axes: [xAxis(axis, tokens), yAxis(tokens, what === "accuracy" ? shortPercent : shortFigure)],
         series: [
           {},
           ...strokes.map((stroke, run) => ({

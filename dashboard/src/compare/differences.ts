@@ -1,5 +1,5 @@
 /** What differs between the configurations of runs, and only that. */
-import { flatten } from "../job/flatten";
+import { flatten } from "../format/flatten";
 import type { Run } from "./runs";
 
 export interface Differences {

@@ -8,6 +8,7 @@ import { useConnection } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
 import { Progress } from "../ui/Progress";
+import { barred } from "./barred";
 
 interface Props {
   job: Job;
@@ -67,7 +68,7 @@ function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
   return (
     <Stat
       name="Accuracy"
-      more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at version ${known.version}`}
+      more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at v${known.version}`}
     >
       <span className={tone(now?.value)} data-testid="accuracy-latest">
         {percent(now?.value)}
@@ -80,7 +81,7 @@ function Loss({ versions }: { versions: Version[] }) {
   const now = latest("loss", versions);
   const least = best("loss", versions);
   return (
-    <Stat name="Loss" more={least ? `least ${figure(least.value)} at version ${least.version}` : "not measured yet"}>
+    <Stat name="Loss" more={least ? `least ${figure(least.value)} at v${least.version}` : "not measured yet"}>
       <span className={tone(now?.value)}>{figure(now?.value)}</span>
     </Stat>
   );
@@ -111,9 +112,11 @@ function remaining(job: Job, now: number): string {
 
 function Nodes({ job, nodes }: { job: Job; nodes: JobNode[] }) {
   const lost = nodes.filter((node) => node.state === "stale" || node.state === "gone").length;
+  const left = nodes.filter((node) => barred(job, node) !== "").length;
+  const out = left > 0 ? ` · ${count(left)} not asked` : "";
   const busy = nodes.length > 0 ? nodes.filter((node) => node.state === "training").length : job.busy;
   return (
-    <Stat name="Nodes" more={lost > 0 ? `${plural(lost, "node")} not heard of` : `${count(busy)} training`}>
+    <Stat name="Nodes" more={lost > 0 ? `${plural(lost, "node")} not heard of` : [`${count(busy)} training`, out].join("")}>
       <span className="stat-value">
         {count(job.nodes)}
         {lost > 0 && <small> · {count(busy)} training</small>}

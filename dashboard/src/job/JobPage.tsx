@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Suspense, useEffect } from "react";
+import { Suspense, useEffect, useRef } from "react";
 import { ApiError } from "../api/client";
 import { chartVersionsQuery, jobQuery, nodesQuery } from "../api/queries";
 import type { Job, Version } from "../api/types";
@@ -21,8 +21,12 @@ import "../styles/job.css";
 const NONE: never[] = [];
 
 export function JobPage({ name }: { name: string }) {
-  useFollow(name);
   const { data: job, error } = useQuery(jobQuery(name));
+  // Of a job that is not there nothing could be followed; while it is asked for once more, that stays so.
+  const missing = useRef(false);
+  if (isMissing(error)) missing.current = true;
+  else if (job !== undefined) missing.current = false;
+  useFollow(missing.current ? null : name);
   const { data: versions = NONE } = useQuery(chartVersionsQuery(name));
   const { data: nodes = NONE } = useQuery(nodesQuery(name));
   const [tab, setTab] = useChoice("view", VIEWS);
@@ -40,23 +44,25 @@ export function JobPage({ name }: { name: string }) {
     <article className="job">
       <Crumbs />
       <header className="job-head">
-        <div className="job-title">
-          <h1>
-            <bdi>{visible(job.title || job.name)}</bdi>
-          </h1>
-          <State state={job.state} testId="job-state" />
-          <ModeMark job={job} />
+        <div className="job-names">
+          <div className="job-title">
+            <h1>
+              <bdi>{visible(job.title || job.name)}</bdi>
+            </h1>
+            <State state={job.state} testId="job-state" />
+            <ModeMark job={job} />
+          </div>
+          <p className="sub">
+            {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
+            {job.state_why && (
+              <>
+                {" "}
+                · <bdi>{visible(job.state_why)}</bdi>
+              </>
+            )}
+          </p>
+          <Tags tags={job.tags} />
         </div>
-        <p className="sub">
-          {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
-          {job.state_why && (
-            <>
-              {" "}
-              · <bdi>{visible(job.state_why)}</bdi>
-            </>
-          )}
-        </p>
-        <Tags tags={job.tags} />
         <Controls job={job} />
       </header>
       <Origin job={job} />
@@ -71,6 +77,8 @@ export function JobPage({ name }: { name: string }) {
   );
 }
 
+const isMissing = (error: Error | null): boolean => error instanceof ApiError && error.status === 404;
+
 function Crumbs() {
   return (
     <nav className="crumbs" aria-label="Where you are">
@@ -80,10 +88,9 @@ function Crumbs() {
 }
 
 function Missing({ name, error }: { name: string; error: Error }) {
-  const unknown = error instanceof ApiError && error.status === 404;
   return (
     <>
-      <h1>{unknown ? "No such job" : <bdi>{visible(name)}</bdi>}</h1>
+      <h1>{isMissing(error) ? "No such job" : <bdi>{visible(name)}</bdi>}</h1>
       <Problem error={error} />
     </>
   );

@@ -5,7 +5,7 @@ import { pick } from "../format/metric";
 import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { ago, duration } from "../format/time";
-import { Link, nodePath } from "../router";
+import { NodeName } from "../nodes/NodeName";
 import { Progress } from "../ui/Progress";
 import { State } from "../ui/State";
 
@@ -14,22 +14,21 @@ interface Props {
   dynamic: boolean;
   /** Seconds since it was last heard; null if it was not. */
   silent: number | null;
+  /** Why the job does not ask it; empty: it does. */
+  barred: string;
 }
 
-export const NodeRow = memo(function NodeRow({ node, dynamic, silent }: Props) {
+export const NodeRow = memo(function NodeRow({ node, dynamic, silent, barred }: Props) {
   const { device, torch } = node.info;
   // Where the data change, the newest batches tell more than data that were held back.
   const loss = (dynamic ? node.metrics["train/loss"] : undefined) ?? pick("loss", node.metrics);
   return (
     <tr role="row" data-testid={`node-row-${node.name}`} data-state={node.state}>
-      <th role="rowheader" scope="row" className="node-cell-name">
-        <Link href={nodePath(node.name)}>
-          <bdi title={visible(node.name)}>{visible(node.name)}</bdi>
-        </Link>
-        <span className="sub">
-          {[device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}
-        </span>
-      </th>
+      <NodeName name={node.name}>
+        {barred !== ""
+          ? `takes no part: ${visible(barred)}`
+          : [device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}
+      </NodeName>
       <td role="cell" className="node-cell-state">
         <State state={node.state} />
         {node.away && (

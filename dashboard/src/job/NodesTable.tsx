@@ -1,8 +1,9 @@
 import { useMemo } from "react";
-import type { JobNode } from "../api/types";
+import type { Job, JobNode } from "../api/types";
 import { useNow } from "../live/useNow";
 import { useChoice } from "../router";
 import { Icon } from "../ui/Icon";
+import { barred } from "./barred";
 import { NodeRow } from "./NodeRow";
 import { countNodes, silence, sortNodes, SORTS, type Sort } from "./nodeOrder";
 
@@ -32,6 +33,7 @@ const DYNAMIC: Column[] = COLUMNS.map((column) =>
 );
 
 interface Props {
+  job: Job;
   nodes: JobNode[];
   /** Whether models are synchronised only when they have drifted apart. */
   dynamic: boolean;
@@ -39,7 +41,7 @@ interface Props {
   ended: boolean;
 }
 
-export function NodesTable({ nodes, dynamic, ended }: Props) {
+export function NodesTable({ job, nodes, dynamic, ended }: Props) {
   const now = useNow();
   const [sort, setSort] = useChoice<Sort>("sort", SORTS);
   const sorted = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
@@ -66,7 +68,13 @@ export function NodesTable({ nodes, dynamic, ended }: Props) {
               </thead>
               <tbody role="rowgroup">
                 {sorted.map((node) => (
-                  <NodeRow key={node.name} node={node} dynamic={dynamic} silent={ended ? null : silence(node, now)} />
+                  <NodeRow
+                    key={node.name}
+                    node={node}
+                    dynamic={dynamic}
+                    silent={ended ? null : silence(node, now)}
+                    barred={barred(job, node)}
+                  />
                 ))}
               </tbody>
             </table>

@@ -37,7 +37,7 @@ export function Overview({ job, versions, nodes }: ViewProps) {
         </div>
         <Decisions notes={notes} />
       </div>
-      <NodesTable nodes={nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
+      <NodesTable job={job} nodes={nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
     </>
   );
 }

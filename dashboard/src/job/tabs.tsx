@@ -1,7 +1,6 @@
-/** The tabs of a job's page, in their order. Whatever is not the first thing people see is loaded when it is chosen. */
+/** The tabs of a job's page, in their order. Each is loaded when it is chosen; the first, while the page asks for its job. */
 import { lazy, type ComponentType } from "react";
 import type { Job, JobNode, Version } from "../api/types";
-import { Overview } from "./Overview";
 
 /** What every tab is given: the page has it already. */
 export interface ViewProps {
@@ -19,6 +18,9 @@ interface Tab {
   View: ComponentType<ViewProps>;
 }
 
+const overview = async () => ({ default: (await import("./Overview")).Overview });
+const Overview = lazy(overview);
+if (!new URLSearchParams(location.search).has("view")) void overview();
 const Clients = lazy(async () => ({ default: (await import("../clients/ClientsTab")).ClientsTab }));
 const Models = lazy(async () => ({ default: (await import("../models/ModelsTab")).ModelsTab }));
 const Failures = lazy(async () => ({ default: (await import("../observe/FailuresTab")).FailuresTab }));

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { fleetQuery, healthQuery, todayQuery } from "../api/queries";
+import { fleetQuery, healthQuery, ownerQuery, todayQuery } from "../api/queries";
 import type { Job } from "../api/types";
 import { bytes, count, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
@@ -59,10 +59,23 @@ function Today() {
 function Health() {
   const { phase } = useConnection();
   const { data: trouble } = useQuery(healthQuery);
+  const { data: owner } = useQuery(ownerQuery);
   const known = phase === "live" ? trouble : undefined;
   const state = known === undefined ? "unknown" : known === "" ? "ready" : "trouble";
   return (
-    <Stat name="Coordinator" more={WORDS[state].more || known}>
+    <Stat
+      name="Coordinator"
+      more={
+        <>
+          {WORDS[state].more || known}
+          {owner && (
+            <span className="owner" data-testid="fleet-owner">
+              owned by {owner.address}, taken {owner.epoch === 1 ? "once" : `${count(owner.epoch)} times`}
+            </span>
+          )}
+        </>
+      }
+    >
       <span className={`stat-value health ${state}`} data-testid="fleet-health" data-state={state}>
         <Icon name={WORDS[state].icon} /> {WORDS[state].word}
       </span>

@@ -1,5 +1,5 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { useEffect, useId, useState, type FormEvent } from "react";
+import { useEffect, useId, type FormEvent } from "react";
 import { newToken } from "../api/commands";
 import { fleetQuery, sessionQuery } from "../api/queries";
 import type { FleetNode } from "../api/types";
@@ -17,6 +17,8 @@ import { dockerLines, isLoopback, NAME, pipLines } from "./lines";
 import "../styles/join.css";
 
 const AGAIN_MS = 1000;
+/** Whoever names none yet sees where it goes. */
+const LEARNER = "mine.py:learner";
 
 /** A token that lets a node in, the lines that a machine runs with it, and then the node. */
 export function JoinPage() {
@@ -54,7 +56,8 @@ interface Made {
 
 function Joining() {
   const [name, setName] = useText("name");
-  const [learner, setLearner] = useState("mine.py:learner");
+  const [given, setLearner] = useText("learner");
+  const learner = given || LEARNER;
   const { data: fleet } = useQuery(fleetQuery);
   const [nameField, learnerField] = [useId(), useId()];
   const made = useMutation({
@@ -91,7 +94,8 @@ function Joining() {
             id={learnerField}
             type="text"
             autoComplete="off"
-            value={learner}
+            placeholder={LEARNER}
+            value={given}
             onChange={(event) => setLearner(event.target.value)}
           />
         </div>

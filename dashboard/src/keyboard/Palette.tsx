@@ -38,6 +38,7 @@ export function Palette({ onClose, onHelp }: Props) {
         type="search"
         role="combobox"
         aria-label="Page, job, node or theme"
+        placeholder="Page, job, node or theme"
         aria-expanded="true"
         aria-controls="palette-list"
         aria-activedescendant={found.length > 0 ? `palette-${chosen}` : undefined}

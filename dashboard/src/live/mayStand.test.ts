@@ -17,4 +17,9 @@ test("an answer that no event changes stands, one that failed or that others are
   const failing = { queryKey: ["a"], queryFn: () => Promise.reject(new Error("unreachable")), meta: UNTOLD };
   await expect(broken.fetchQuery(failing)).rejects.toThrow();
   expect(mayStand(queryOf(broken))).toBe(false);
+  const aged = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+  await aged.fetchQuery({ queryKey: ["a"], queryFn: () => Promise.resolve(1), meta: UNTOLD });
+  await expect(aged.fetchQuery(failing)).rejects.toThrow();
+  expect(queryOf(aged).state.data).toBe(1);
+  expect(mayStand(queryOf(aged))).toBe(false);
 });

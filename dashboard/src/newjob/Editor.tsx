@@ -26,11 +26,15 @@ interface Writing {
 
 export function Editor({ schema, initial }: { schema: Schema; initial: Values }) {
   const [writing, setWriting] = useState<Writing>({ values: initial, text: null });
+  // Nobody is told that a name is missing before he had a chance to give one.
+  const [asked, setAsked] = useState(false);
   const settled = useSettled(writing);
   const draft: Draft = settled.text === null ? { spec: settled.values } : { toml: settled.text };
   const { data: checked, error, isPlaceholderData } = useQuery({ ...checkQuery(draft), placeholderData: keepPreviousData });
   const current = settled === writing && !isPlaceholderData;
   const mistakes = checked?.mistakes ?? [];
+  const nameless = !asked && (writing.values.name ?? "") === "";
+  const shown = nameless ? mistakes.filter(({ place }) => place[0] !== "name") : mistakes;
   const read = current && settled.text !== null && checked && !isUnread(mistakes) ? checked.spec : null;
   // What somebody writes as text, the form shows.
   if (read !== null && JSON.stringify(read) !== JSON.stringify(writing.values)) {
@@ -44,6 +48,7 @@ export function Editor({ schema, initial }: { schema: Schema; initial: Values })
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
+    setAsked(true);
     if (current && mistakes.length === 0) submission.mutate(false);
   };
   const text = writing.text ?? writeToml(writing.values);
@@ -55,14 +60,28 @@ export function Editor({ schema, initial }: { schema: Schema; initial: Values })
           table={schema}
           place={[]}
           values={writing.values}
-          mistakes={mistakes}
-          onChange={(values) => setWriting({ values, text: null })}
+          mistakes={shown}
+          onChange={(values) => {
+            if (values.name !== writing.values.name) setAsked(true);
+            setWriting({ values, text: null });
+          }}
         />
       </div>
       <div className="new-job-file">
         <div className="panel">
-          <TomlText text={text} onChange={(next) => setWriting({ ...writing, text: next })} />
-          <Verdict mistakes={ofTable(mistakes, [], Object.keys(schema.properties ?? {}))} all={mistakes.length} known={checked !== undefined} />
+          <TomlText
+            text={text}
+            onChange={(next) => {
+              setAsked(true);
+              setWriting({ ...writing, text: next });
+            }}
+          />
+          <Verdict
+            mistakes={ofTable(shown, [], Object.keys(schema.properties ?? {}))}
+            all={shown.length}
+            nameless={nameless}
+            known={checked !== undefined}
+          />
           {error && <Problem error={error} />}
           {submission.error && <Problem error={submission.error} />}
           <div className="dialog-actions">
@@ -80,7 +99,7 @@ export function Editor({ schema, initial }: { schema: Schema; initial: Values })
               type="submit"
               className="button primary"
               data-testid="begin"
-              disabled={!current || mistakes.length > 0 || submission.isPending}
+              disabled={!current || shown.length > 0 || submission.isPending}
             >
               <Icon name="running" /> Begin
             </button>
@@ -128,12 +147,22 @@ function TomlText({ text, onChange }: { text: string; onChange: (text: string) =
   );
 }
 
+interface VerdictProps {
+  mistakes: Mistake[];
+  all: number;
+  /** It has no name yet, and nobody has been told so. */
+  nameless: boolean;
+  known: boolean;
+}
+
 /** Whether the job could begin; mistakes that stand at no field are said here. */
-function Verdict({ mistakes, all, known }: { mistakes: Mistake[]; all: number; known: boolean }) {
+function Verdict({ mistakes, all, nameless, known }: VerdictProps) {
   if (!known) return <p className="hint">Asking the coordinator …</p>;
   return (
     <div role="status" data-testid="verdict" data-mistakes={all}>
-      {all === 0 ? (
+      {all === 0 && nameless ? (
+        <p className="hint">The job can begin when it has a name.</p>
+      ) : all === 0 ? (
         <p className="state done">
           <Icon name="done" /> The job can begin
         </p>

@@ -66,11 +66,16 @@ function Field({ name, schema, required, ...form }: FieldProps) {
         invalid={wrong.length > 0}
       />
       <div id={`${id}-about`} className="hint">
-        {about}
+        <Words text={about} />
         <Wrong mistakes={wrong} />
       </div>
     </div>
   );
+}
+
+/** A text in which what stands between backticks is code. */
+function Words({ text }: { text: string }) {
+  return text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }
 
 const idOf = (place: Place): string => `field-${place.join("-")}`;
@@ -142,7 +147,7 @@ function Variants({ name, schema, extra, ...form }: Form & { name: string; schem
   return (
     <>
       <div className="field" data-wrong={wrong.length > 0 || undefined}>
-        <label htmlFor={id}>
+        <label htmlFor={id} className={extra === undefined ? "visually-hidden" : undefined}>
           <code>{name}</code>
         </label>
         <span className="field-row">
@@ -163,7 +168,7 @@ function Variants({ name, schema, extra, ...form }: Form & { name: string; schem
           {extra}
         </span>
         <div id={`${id}-about`} className="hint">
-          {found?.[1].description}
+          <Words text={found?.[1].description ?? ""} />
           <Wrong mistakes={wrong} />
         </div>
       </div>

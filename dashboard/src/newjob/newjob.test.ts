@@ -55,6 +55,7 @@ describe("the schema", () => {
     expect(rangeOf({ exclusiveMinimum: 0, maximum: 5 })).toBe("above 0 to 5");
     expect(rangeOf({ minimum: 0, exclusiveMaximum: 1 })).toBe("from 0 below 1");
     expect(rangeOf({})).toBe("");
+    expect(rangeOf({ minimum: 0, exclusiveMaximum: 2 ** 63 })).toBe("from 0");
   });
 
   it("leaves out of a job what stands for itself", () => {

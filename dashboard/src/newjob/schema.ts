@@ -63,6 +63,8 @@ export const tableOf = (root: Schema, given: Schema): Schema =>
 
 /** The numbers that a field takes, in words; empty: any. */
 export function rangeOf({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema): string {
+  // Where only the width of a number ends them, nobody has to be told.
+  if (Math.max(maximum ?? 0, exclusiveMaximum ?? 0) > Number.MAX_SAFE_INTEGER) return rangeOf({ minimum, exclusiveMinimum });
   const low = minimum !== undefined ? `from ${minimum}` : exclusiveMinimum !== undefined ? `above ${exclusiveMinimum}` : "";
   const high = maximum !== undefined ? `to ${maximum}` : exclusiveMaximum !== undefined ? `below ${exclusiveMaximum}` : "";
   return [low, high].filter(Boolean).join(" ");

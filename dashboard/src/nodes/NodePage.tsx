@@ -9,10 +9,10 @@ import { pick } from "../format/metric";
 import { visible } from "../format/text";
 import { ago, clock } from "../format/time";
 import { reviveMetrics } from "../api/revive";
-import { flatten } from "../job/flatten";
 import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice } from "../router";
 import { Icon } from "../ui/Icon";
+import { Pairs } from "../ui/Pairs";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
 import { Tabs } from "../ui/Tabs";
@@ -208,25 +208,16 @@ function ReportLine({ row }: { row: ReportRow }) {
 
 /** Its own words: text, whatever they are. */
 function Info({ node }: { node: NodeDetail }) {
-  const rows = flatten(node.info);
   return (
     <section aria-label="What it says of itself" data-testid="node-info">
       <header className="section-head">
         <h2>What it says of itself</h2>
       </header>
-      {rows.length === 0 && <p className="panel nothing">Nothing.</p>}
-      <dl className="panel node-info" hidden={rows.length === 0}>
-        {rows.map(([name, value]) => (
-          <div key={name}>
-            <dt>
-              <bdi>{visible(name)}</bdi>
-            </dt>
-            <dd>
-              <bdi>{visible(value)}</bdi>
-            </dd>
-          </div>
-        ))}
-      </dl>
+      {Object.keys(node.info).length === 0 ? (
+        <p className="panel nothing">Nothing.</p>
+      ) : (
+        <Pairs of={node.info} className="node-info" />
+      )}
     </section>
   );
 }

@@ -7,10 +7,11 @@ import { visible } from "../format/text";
 import { ago } from "../format/time";
 import { capital } from "../format/unit";
 import { useFollow } from "../live/LiveProvider";
-import { jobPath, Link, nodePath, useChoice, useText } from "../router";
+import { jobPath, Link, useChoice, useText } from "../router";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
+import { NodeName } from "./NodeName";
 import { chosen, counts, SORTS, STATES, told, type Shown, type Sort } from "./order";
 import "../styles/job.css";
 import "../styles/nodes.css";
@@ -129,14 +130,9 @@ export function NodesPage() {
 const Row = memo(function Row({ node }: { node: FleetNode }) {
   return (
     <tr role="row" data-testid={`fleet-row-${node.name}`}>
-      <th role="rowheader" scope="row" className="node-cell-name">
-        <Link href={nodePath(node.name)}>
-          <bdi>{visible(node.name)}</bdi>
-        </Link>
-        <span className="sub">
-          <bdi>{told(node).map(visible).join(" · ")}</bdi>
-        </span>
-      </th>
+      <NodeName name={node.name}>
+        <bdi>{told(node).map(visible).join(" · ")}</bdi>
+      </NodeName>
       <td role="cell" className="node-cell-state">
         <State state={node.state} />
       </td>

@@ -33,7 +33,7 @@ export function AlertsPage() {
             checked={show === "standing"}
             onChange={(event) => setShow(event.target.checked ? "standing" : "all")}
           />{" "}
-          only what stands
+          ongoing only
         </label>
       </header>
       {error !== null && <Problem error={error} />}
@@ -76,7 +76,7 @@ function Entry({ alert, may }: { alert: Alert; may: boolean }) {
       </span>
       <span className="alert-when">
         <time dateTime={alert.raised_at}>{at(alert.raised_at)}</time>
-        {alert.cleared_at === null ? " · stands" : ` · over at ${at(alert.cleared_at)}`}
+        {alert.cleared_at === null ? " · ongoing" : ` · over at ${at(alert.cleared_at)}`}
         {alert.seen_at !== null && ` · acknowledged at ${at(alert.seen_at)}`}
       </span>
       {may && alert.seen_at === null && (

@@ -1,6 +1,7 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import type { PeersPoint } from "../api/types";
+import { shortPercent } from "../charts/axis";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
@@ -101,7 +102,7 @@ function options(settings: Settings, width: number, height: number): uPlot.Optio
   const { cursor, plugin } = pointer(tokens, SYNC, onPoint);
   const shares = what === "coverage";
   const y: uPlot.Axis = shares
-    ? yAxis(tokens, (value) => percent(value, 0))
+    ? yAxis(tokens, shortPercent)
     : { ...yAxis(tokens, power), splits: () => tens(...range()), filter: (_, splits) => splits };
   const now = Date.now();
   return {

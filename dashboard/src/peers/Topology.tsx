@@ -75,7 +75,11 @@ function useBusy(edges: GraphEdge[], now: number | null): ReadonlySet<string> {
 
 function summary({ nodes, edges }: Graph): string {
   const out = nodes.filter(({ standing }) => isOut(standing)).length;
-  if (out === 0) return `${plural(nodes.length, "node")} at the server`;
+  if (out === 0) {
+    // Only where nodes could go elsewhere is it worth saying that they are at the server.
+    const may = nodes.some(({ peer }) => peer !== undefined);
+    return `${plural(nodes.length, "node")} ${may ? "at the server" : "around the coordinator"}`;
+  }
   const pairs = edges.filter(({ to }) => to !== SERVER);
   const moved = pairs.reduce((sum, edge) => sum + edge.bytes, 0);
   return `${count(out)} of ${plural(nodes.length, "node")} among themselves · ${plural(pairs.length, "pair")} · ${bytes(moved)}`;
