@@ -133,7 +133,7 @@ def main() -> int:
     )
     parser.add_argument("--parameters", type=int, default=1000, help="float32, so four bytes each")
     parser.add_argument("--idle", type=int, default=5000, help="polls that are held open at once; 0: none")
-    parser.add_argument("--distinct", action="store_true", help="every client's update is another, as in real jobs")
+    parser.add_argument("--distinct", action="store_true", help="every update is another, as in real jobs")
     parser.add_argument("--database-url", default="", help="of the coordinator; empty: SQLite in its folder")
     parser.add_argument(
         "--database", choices=["sqlite", "postgres"], help="postgres: a server that is made for the run"
@@ -245,9 +245,10 @@ class Phase:
 
 async def rounds(served: Served, clients: list[Client], options: Any) -> list[Phase]:
     """The rounds; the first is not counted."""
-    updates = [update_of(options.parameters, 1e-3 + 1e-6 * at * options.distinct) for at in range(len(clients))]
     phases = [Phase("order"), Phase("check-in"), Phase("report")]
     for turn in range(options.rounds + 1):
+        first = turn * len(clients)
+        updates = [update_of(options.parameters, first + at if options.distinct else 0) for at in range(len(clients))]
         if turn == 1:
             phases = [Phase(phase.name) for phase in phases]
         order, checkin, report = phases
@@ -258,9 +259,11 @@ async def rounds(served: Served, clients: list[Client], options: Any) -> list[Ph
     return phases
 
 
-def update_of(parameters: int, value: float) -> tuple[bytes, Ref]:
-    """An update, and its name."""
-    tree = Tree.of({"layer0000": np.full(parameters, value, np.float32)})
+def update_of(parameters: int, number: int) -> tuple[bytes, Ref]:
+    """The update of that number, and its name."""
+    values = np.full(parameters, 1e-3, np.float32)
+    values[0] += 1e-6 * number
+    tree = Tree.of({"layer0000": values})
     update = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": tree}))
     return update, Ref(hashlib.sha256(update).hexdigest(), len(update))
 

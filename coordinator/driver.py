@@ -141,11 +141,11 @@ class Driver:
             await self._task
         self._sides.shutdown()
 
-    async def tell(self, event: Event) -> Sequence[Effect]:
+    async def tell(self, event: Event, body: bytes | None = None) -> Sequence[Effect]:
         """Journal an event, feed it, and return what followed. Raises `StorageFailed` when it could not be kept."""
         if self.restoring:
             await self.settled()
-        waiting = self._put(event)
+        waiting = self._put(event, body)
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=SETTLE_S)
             if not waiting.done() and self.restoring:  # since it was put: whether it happens, its sender learns later
@@ -156,14 +156,14 @@ class Driver:
         """Like `tell`, but nobody waits: a job that is being restored takes it up afterwards."""
         self._put(event)
 
-    def _put(self, event: Event) -> asyncio.Future[Sequence[Effect]]:
-        waiting = Waiting(event)
+    def _put(self, event: Event, body: bytes | None = None) -> asyncio.Future[Sequence[Effect]]:
+        waiting = Waiting(event, body)
         self._queue.put_nowait(waiting)
         return waiting.future
 
-    async def answer(self, event: Event, node: str) -> Ack:
+    async def answer(self, event: Event, node: str, body: bytes | None = None) -> Ack:
         """Like `tell`, for an event that is acknowledged to its node."""
-        for effect in await self.tell(event):
+        for effect in await self.tell(event, body):
             if isinstance(effect, Send) and effect.to == node and isinstance(effect.body, Ack):
                 return effect.body
         raise Refused("the hub gave no answer", code="order.none", hint="poll again")
@@ -287,7 +287,7 @@ class Driver:
     async def _take(self, batch: list[Waiting]) -> None:
         """One batch from the queue to the answers."""
         now, at = self.now(), time.time()
-        entries = [Entry(self._seq + i, now, at, waiting.event) for i, waiting in enumerate(batch, start=1)]
+        entries = [Entry(self._seq + i, now, at, one.event, one.body) for i, one in enumerate(batch, start=1)]
         try:
             await self._services.database.write(lambda c: journal.append(c, self.name, entries))
         except StorageFailed as error:
@@ -314,7 +314,7 @@ class Driver:
 
     def _note_needs(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            if isinstance(entry.event, Report) and entry.event.body is not None:
+            if isinstance(entry.event, Report) and entry.event.body is not None and entry.body is None:
                 self._needed[entry.seq] = entry.event.body.digest
 
     def _not_kept(self, batch: list[Waiting], error: StorageFailed) -> None:
@@ -336,7 +336,8 @@ class Driver:
 
     def _feed_one(self, hub: Hub, entry: Entry) -> Fed:
         ended, order, report = hub.phase in ENDED, failures.in_hand(hub, entry.event), counted(hub, entry.event)
-        effects = hub.on(entry.event, entry.now)
+        with self.bodies.lent(entry.inline()):
+            effects = hub.on(entry.event, entry.now)
         keep = any(isinstance(e, Save) for e in effects) or (hub.phase in ENDED and not ended)
         failure = failures.found(hub, order, entry.event, effects) if order is not None else None
         report = report if report is not None and report.is_in(effects) else None

@@ -20,6 +20,7 @@ from coordinator.driver import Driver
 from coordinator.failures import Failure
 from coordinator.protocol import SCOPE_KEY
 from coordinator.service import Coordinator
+from coordinator.uploads import Form, check_limits
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.message import (
@@ -35,6 +36,7 @@ from shoal.core.message import (
     Order,
     OrderId,
     Poll,
+    Ref,
     Report,
     Status,
     Stop,
@@ -128,15 +130,16 @@ class Hearing:
         try:
             _fits(message, order)
             with driver.pinned(body.digest if body else ""):
-                if body is not None and payload and not await asked(driver.bodies, driver.bodies.has, body.digest):
-                    await driver.uploads.take_whole(message.node, body, expected, payload)
-                    came = True
-                elif body is not None and driver.bodies.far:
-                    came = await driver.uploads.collect(message.node, body, expected)
-                limits = driver.spec.limits if order.kind in LEARNED else None
-                norm = await driver.uploads.admit(message, expected, limits)
+                journaled = payload if body is not None and driver.uploads.journals(order.kind, payload) else None
+                if body is not None and journaled is not None:
+                    norm = await driver.uploads.weigh(body, expected, journaled)
+                else:
+                    came = await self._store(driver, body, expected, payload)
+                    norm = await driver.uploads.admit(message, expected)
+                if order.kind in LEARNED:
+                    check_limits(driver.spec.limits, message, norm)
                 crashpoint("report.checked")
-                answer = await driver.answer(replace(message, norm=norm), message.node)
+                answer = await driver.answer(replace(message, norm=norm), message.node, journaled)
         except InvalidPayload as error:
             if came and body is not None:
                 driver.discard(body.digest)
@@ -146,6 +149,13 @@ class Hearing:
             weight = message.weight if order.kind in LEARNED else None
             doing.finish(order.id, asked_at, weight, wire.plain(message.metrics))
         return answer
+
+    async def _store(self, driver: Driver, body: Ref | None, expected: Form | None, payload: bytes) -> bool:
+        """Keep a report's body as a file, unless there is one; whether it was new."""
+        if body is not None and payload and not await asked(driver.bodies, driver.bodies.has, body.digest):
+            await driver.uploads.take_whole(body, expected, payload)
+            return True
+        return body is not None and driver.bodies.far and await driver.uploads.collect(self.node, body, expected)
 
     async def _show(self, driver: Driver, order: Order, error: InvalidPayload) -> None:
         """Show a refusal to people, unless the same was shown a moment ago."""

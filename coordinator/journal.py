@@ -20,11 +20,11 @@ from coordinator.dialects import insert
 from coordinator.failures import Failure
 from coordinator.reports import Counted, Kept
 from coordinator.stream import Item
-from coordinator.tables import events, feed, snapshots, versions
+from coordinator.tables import events, feed, snapshots, updates, versions
 from shoal import wire
 from shoal.core.errors import InvalidPayload
 from shoal.core.machine import Effect, Event, Measured, Note, NoteKind, Save, Version
-from shoal.core.message import Pause
+from shoal.core.message import Pause, Report
 
 SNAPSHOTS_KEPT = 2
 
@@ -33,6 +33,7 @@ _JOB: BindParameter[str] = bindparam("of_job")
 _SEQ: BindParameter[int] = bindparam("of_seq")
 _NUMBER: BindParameter[int] = bindparam("of_number")
 _ADD_EVENT = events.insert()
+_ADD_UPDATE = updates.insert()
 _ADD_VERSION = insert(versions).on_conflict_do_nothing()
 _ADD_FEED = insert(feed).on_conflict_do_nothing().returning(feed.c.id)
 _ADD_SNAPSHOT = insert(snapshots).on_conflict_do_nothing()
@@ -42,6 +43,7 @@ _SET_METRICS = (
 )
 _SNAPSHOTS = select(snapshots.c.seq).where(snapshots.c.job == _JOB).order_by(snapshots.c.seq.desc())
 _TRIM_SNAPSHOTS = delete(snapshots).where(snapshots.c.job == _JOB, snapshots.c.seq < _SEQ)
+_TRIM_UPDATES = delete(updates).where(updates.c.job == _JOB, updates.c.seq <= _SEQ)
 _TRIM_EVENTS = delete(events).where(events.c.job == _JOB, events.c.seq <= _SEQ, ~events.c.aside)
 
 _KIND = feed.c.data["kind"].as_string()
@@ -49,12 +51,20 @@ _KIND = feed.c.data["kind"].as_string()
 
 @dataclass(frozen=True)
 class Entry:
-    """An event in the journal. `now` is on the hub's clock, `at` on the wall's."""
+    """An event in the journal. `now` is on the hub's clock, `at` on the wall's. `body`: that of a small report, which
+    has no file."""
 
     seq: int
     now: float
     at: float
     event: Event
+    body: bytes | None = None
+
+    def inline(self) -> dict[str, bytes]:
+        """The body that came with it, by its digest."""
+        event = self.event
+        named = event.body if isinstance(event, Report) else None
+        return {named.digest: self.body} if named is not None and self.body is not None else {}
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,9 @@ def append(connection: Connection, job: str, entries: Sequence[Entry]) -> None:
         for e in entries
     ]
     connection.execute(_ADD_EVENT, rows)
+    bodies = [{"job": job, "seq": e.seq, "body": e.body} for e in entries if e.body is not None]
+    if bodies:
+        connection.execute(_ADD_UPDATE, bodies)
     crashpoint("journal.append")
 
 
@@ -90,7 +103,12 @@ def load(connection: Connection, job: str) -> tuple[dict[str, Any] | None, float
         select(snapshots).where(snapshots.c.job == job).order_by(snapshots.c.seq.desc()).limit(1)
     ).first()
     seq, now = (snapshot.seq, snapshot.now) if snapshot else (0, 0.0)
-    later = select(events).where(events.c.job == job, events.c.seq > seq).order_by(events.c.seq)
+    later = (
+        select(events, updates.c.body)
+        .outerjoin(updates, (updates.c.job == events.c.job) & (updates.c.seq == events.c.seq))
+        .where(events.c.job == job, events.c.seq > seq)
+        .order_by(events.c.seq)
+    )
     rows = connection.execute(later).all()
     entries = [entry for row in rows if not row.aside and (entry := _entry(connection, row)) is not None]
     last = max([seq, *(row.seq for row in rows)])
@@ -100,7 +118,7 @@ def load(connection: Connection, job: str) -> tuple[dict[str, Any] | None, float
 def _entry(connection: Connection, row: Row[Any]) -> Entry | None:
     """The event of a row; one that cannot be read (a later release's, a damaged one) is set aside, and noted."""
     try:
-        return Entry(row.seq, row.now, row.at, wire.from_json(row.event))
+        return Entry(row.seq, row.now, row.at, wire.from_json(row.event), row.body)
     except (InvalidPayload, TypeError, ValueError) as error:
         text = f"event {row.seq} cannot be read and was set aside: {error}"
         set_aside(connection, row.job, row.seq, note("warning", text))
@@ -208,6 +226,7 @@ def _snapshot(connection: Connection, job: str, entry: Entry, state: dict[str, A
     """Keep the state, and trim what two snapshots make superfluous."""
     row = {"job": job, "seq": entry.seq, "now": entry.now, "state": state}
     connection.execute(_ADD_SNAPSHOT, row)
+    connection.execute(_TRIM_UPDATES, {"of_job": job, "of_seq": entry.seq})
     crashpoint("journal.snapshot")
     newest = connection.execute(_SNAPSHOTS, {"of_job": job}).scalars().all()[:SNAPSHOTS_KEPT]
     oldest = {"of_job": job, "of_seq": newest[-1]}

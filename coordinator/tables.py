@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -54,6 +55,14 @@ events = Table(
     Column("at", Float, nullable=False),
     Column("event", JSON, nullable=False),
     Column("aside", Boolean, nullable=False, default=False),  # fed no more: it broke the hub
+)
+
+updates = Table(
+    "updates",  # the bodies of small reports, which have no files: of events that no snapshot contains yet
+    metadata,
+    Column("job", ForeignKey("jobs.name"), primary_key=True),
+    Column("seq", Number, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
 )
 
 snapshots = Table(

@@ -18,10 +18,13 @@ from coordinator.meter import Meter
 from coordinator.settings import Settings
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.core.message import Ref, Report
+from shoal.core.message import Kind, Ref, Report
 from shoal.core.tree import Layout, Slots
-from shoal.runtime.store import FileBodies, Incoming
+from shoal.runtime.store import FileBodies, Incoming, digest_of, same_digest
 from shoal.spec import Limits
+
+JOURNALED_BYTES_MAX = 64 * 1024
+"""Updates up to that length that came with their reports are kept in the journal, and have no files."""
 
 SEEN_KEPT = 1024
 """Bodies whose form and norm are remembered."""
@@ -132,14 +135,32 @@ class Uploads:
             raise _foreign()
         return self._remember(ref, _measured(slots, expected), expected)
 
-    async def take_whole(self, owner: str, ref: Ref, expected: Form | None, payload: bytes) -> None:
-        """Receive a body that came in one piece with its report; small, so that one thread does all of it at once."""
+    def journals(self, kind: Kind, payload: bytes) -> bool:
+        """Whether what came with a report on such an order is kept in the journal: nobody needs it after its fold."""
+        return kind == "train" and 0 < len(payload) <= JOURNALED_BYTES_MAX and not self._settings.keep_updates
+
+    async def weigh(self, ref: Ref, expected: Form | None, payload: bytes) -> float:
+        """The norm of a body that is to be kept in the journal. Raises `InvalidPayload`, `StorageFailed` (no room)."""
+        self._whole(ref, expected, payload)
+        same_digest(digest_of([payload]), ref)
+        _has_come()
+        slots = wire.open_payload(payload)
+        if expected is not None and expected.opened is not None:
+            return await asyncio.to_thread(_measured, slots, expected)
+        return _measured(slots, expected)
+
+    def _whole(self, ref: Ref, expected: Form | None, payload: bytes) -> None:
+        """Check the form of a body that came in one piece, and that there is room for it."""
         if len(payload) != ref.nbytes:
             raise InvalidPayload(f"{len(payload)} bytes came, {ref.nbytes} were announced", code="payload.length")
         check = self._check(ref, expected)
-        await _look(check, payload)
+        check.feed(payload)
         check.finish()
         self.room_for(ref.nbytes)
+
+    async def take_whole(self, ref: Ref, expected: Form | None, payload: bytes) -> None:
+        """Receive a body that came in one piece with its report; small, so that one thread does all of it at once."""
+        await asyncio.to_thread(self._whole, ref, expected, payload)
         await _received(self._keep, ref, expected, payload)
 
     def _keep(self, ref: Ref, expected: Form | None, payload: bytes) -> None:
@@ -148,8 +169,8 @@ class Uploads:
         self._bodies.keep(ref, payload)
         self._remember(ref, norm, expected)
 
-    async def admit(self, report: Report, expected: Form | None, limits: Limits | None) -> float:
-        """Check a report's stored body against the form and the job's limits; returns its norm. Changes nothing."""
+    async def admit(self, report: Report, expected: Form | None) -> float:
+        """Check a report's stored body against the form; returns its norm. Changes nothing."""
         if report.body is None:
             return 0.0
         size = await asked(self._bodies, self._bodies.size, report.body.digest)
@@ -162,8 +183,6 @@ class Uploads:
         norm, form = self._seen.get(report.body.digest, (None, None))
         if norm is None or (expected is not None and form != expected):
             norm = await asyncio.to_thread(self._examine, report.body, expected)
-        if limits is not None:
-            _check_limits(limits, report, norm)
         return norm
 
 
@@ -188,11 +207,16 @@ async def _look(check: wire.BodyCheck, piece: bytes | memoryview) -> None:
 
 async def _received(store: Callable[..., None], *arguments: object) -> None:
     """All of a body has come: store it, in a thread."""
-    crashpoint("upload.received")
+    _has_come()
     await asyncio.to_thread(store, *arguments)
 
 
-def _check_limits(limits: Limits, report: Report, norm: float) -> None:
+def _has_come() -> None:
+    crashpoint("upload.received")
+
+
+def check_limits(limits: Limits, report: Report, norm: float) -> None:
+    """Raise `InvalidPayload` for a weight or a norm that the job does not take."""
     if not 0 < report.weight <= limits.weight_max:
         raise InvalidPayload(
             f"a weight of {report.weight:g}; more than 0, at most {limits.weight_max:g} in this job",

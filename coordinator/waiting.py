@@ -9,12 +9,12 @@ from shoal.core.machine import Effect, Event
 
 
 class Waiting:
-    """Ends with the effects of the event, or with what kept it from happening."""
+    """Ends with the effects of the event, or with what kept it from happening. `body`: see `journal.Entry`."""
 
-    __slots__ = ("event", "future")
+    __slots__ = ("body", "event", "future")
 
-    def __init__(self, event: Event) -> None:
-        self.event = event
+    def __init__(self, event: Event, body: bytes | None = None) -> None:
+        self.event, self.body = event, body
         self.future: asyncio.Future[Sequence[Effect]] = asyncio.get_running_loop().create_future()
 
     def succeed(self, effects: Sequence[Effect]) -> None:

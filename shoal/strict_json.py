@@ -45,13 +45,22 @@ def _whole(text: str) -> int:
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
+def field_names(kind: type) -> tuple[str, ...]:
     """The fields of a message: asked for often, and slow to say."""
     return tuple(field.name for field in fields(kind))
 
 
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
 def plain(value: Any) -> Any:
     """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64, messages objects."""
+    if type(value) in _AS_THEY_ARE:  # most of them: each report is made plain several times
+        return value
+    return _made_plain(value)
+
+
+def _made_plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -61,5 +70,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]
+        return {name: plain(getattr(value, name)) for name in field_names(type(value))}  # type: ignore[arg-type]
     return value

@@ -23,7 +23,7 @@ import math
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -45,6 +45,7 @@ PROTOCOLS = (1,)
 
 MEDIA_TYPE = "application/x-shoal-frame"
 INLINE_BYTES_MAX = 256 * 1024
+RECALLED_BYTES_MAX = 64 * 1024  # of headers that are parsed once
 HEAD_BYTES_MAX = 64 * 1024
 HEADER_BYTES_MAX = 4 * 1024 * 1024
 TENSORS_MAX = 20_000
@@ -131,17 +132,26 @@ class Window:
 
 def read_header(source: ByteSource) -> Layouts:
     """Parse the header at the start of a body, within limits. Raises `InvalidPayload` unless it is canonical."""
+    return dict(_opened(source)[0])
+
+
+@lru_cache(maxsize=64)
+def _recalled(header: bytes) -> tuple[Layouts, Layout]:
+    layouts = parse_header(header)
+    return layouts, payload_layout(layouts)
+
+
+def _opened(source: ByteSource) -> tuple[Layouts, Layout]:
+    """The layouts of a body's slots, and that of the whole body. They may be others' too: not to be changed."""
     length = header_length(bytes(source[0:8]))
     if 8 + length > len(source):
         raise InvalidPayload(f"truncated: a header of {length} bytes in a body of {len(source)}", code="payload.short")
     header = bytes(source[0 : 8 + length])
-    layouts = parse_header(header)
-    expected = len(header) + payload_layout(layouts).nbytes
+    layouts, whole = (_recalled if len(header) <= RECALLED_BYTES_MAX else _recalled.__wrapped__)(header)
+    expected = len(header) + whole.nbytes
     if expected != len(source):
-        raise InvalidPayload(
-            f"a body of {len(source)} bytes, but its header describes {expected}", code="payload.length"
-        )
-    return layouts
+        raise InvalidPayload(f"a body of {len(source)} bytes; its header describes {expected}", code="payload.length")
+    return layouts, whole
 
 
 def header_length(prefix: bytes) -> int:
@@ -207,8 +217,7 @@ def _parse_entry(name: str, entry: object) -> tuple[str, tuple[int, ...]]:
 
 def open_payload(source: ByteSource) -> Slots:
     """The slots of a whole body; its tensors are read from `source` when they are used."""
-    layouts = read_header(source)
-    whole = payload_layout(layouts)
+    layouts, whole = _opened(source)
     start = len(whole.header)
     slots: Slots = {}
     for slot in sorted(layouts, key=_slot_order):
@@ -222,7 +231,7 @@ def open_payload(source: ByteSource) -> Slots:
 
 def leaves_of(source: ByteSource) -> tuple[Leaf, ...]:
     """The tensors of a body as they lie in it."""
-    return payload_layout(read_header(source)).leaves
+    return _opened(source)[1].leaves
 
 
 class BodyCheck:
@@ -419,10 +428,11 @@ def encode_head(job: str, found: Message, protocol: int | None = None) -> bytes:
 
     Fields with their usual value are left out: in step, heads are most of the bytes.
     """
-    usual = _USUAL[type(found)]
-    sent = {name: value for name, value in to_json(found).items() if name not in NEVER_SENT}
+    kind: type = type(found)
+    usual = _USUAL[kind]
+    sent = {name: plain(getattr(found, name)) for name in strict_json.field_names(kind) if name not in NEVER_SENT}
     values = {name: value for name, value in sent.items() if name not in usual or value != usual[name]}
-    return headed({"job": job, **values}, protocol)
+    return headed({"job": job, "type": kind.__name__.lower(), **values}, protocol)
 
 
 def headed(values: dict[str, Any], protocol: int | None = None) -> bytes:

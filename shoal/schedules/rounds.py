@@ -119,11 +119,11 @@ class Rounds(Schedule):
         wanted, got = self.wants(view.population), len(view.reports)
         if view.selection.measures and not view.asked:
             return self._choose(view, wanted)
-        pending = sum(kind == "train" for kind in view.busy.values())
         enough = got >= min(self.quorum, wanted)
         if got >= wanted:
             learned = bool(view.members) and set(view.members) <= view.finished  # where nobody is there, nobody has
             return [Close(f"{got} of {wanted} reports", last=learned)]
+        pending = list(view.busy.values()).count("train")  # with every report, of all that are busy: it has to be fast
         deadline = self.deadline(view)
         late, deadline_text = view.now >= view.opened + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:

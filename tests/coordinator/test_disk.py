@@ -89,7 +89,7 @@ def test_every_few_writes_of_bodies_fail(
     monkeypatch.setattr("coordinator.driver.RETRY_S", 0.02)
     with inside(tmp_path / "data") as running:
         for job in SIZES:
-            running.begin(job, nodes=2, rounds=3)
+            running.begin(job, nodes=2, rounds=6)
         failing, history = Failing(every, code), History()
         monkeypatch.setattr(store, "os", failing)
         nodes = swarm(running, 2, SIZES, history)
@@ -99,7 +99,7 @@ def test_every_few_writes_of_bodies_fail(
         assert failing.failed > 5
         check(running, history, SIZES, {}, nodes=2)
         for job, size in SIZES.items():
-            assert final(running, job) == predicted(size, 3, ("n0", "n1"))
+            assert final(running, job) == predicted(size, 6, ("n0", "n1"))
             until("the job to be done", lambda job=job: running.job(job)["ended_at"])
     with inside(tmp_path / "data") as running:
         assert {running.job(job)["state"] for job in SIZES} == {"done"}

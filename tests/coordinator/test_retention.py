@@ -85,6 +85,19 @@ def test_updates_stay_where_they_should(tmp_path: Path, swarm: Swarm) -> None:
         assert len(updates(running, "a")) == 6
 
 
+def test_a_small_update_stands_in_the_journal_until_it_is_folded_for_good(tmp_path: Path) -> None:
+    with inside(tmp_path / "data") as running:
+        stage = set_up(running)
+        assert stage.report(node="n0").status_code == 200
+        kept = running.rows("SELECT job, body FROM updates")
+        assert kept == [(stage.job, stage.frame(node="n0")[1])]
+        assert bodies(running, stage.job) == set(models(running, stage.job)), "it has no file"
+        assert stage.report(node="n1").status_code == 200
+        until("the round to close", lambda: running.job(stage.job)["version"] == 1)
+        until("the snapshot to be there", lambda: running.rows("SELECT 1 FROM updates") == [])
+        stage.close()
+
+
 @pytest.mark.parametrize("size", [10, 66_000])
 def test_the_same_update_in_every_round(coordinator: Inside, size: int) -> None:
     coordinator.begin("a", nodes=2, rounds=12)

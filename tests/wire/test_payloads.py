@@ -260,6 +260,13 @@ def test_the_greatest_norm_counts(made: dict) -> None:
 # Headers that are not right
 
 
+def test_who_changes_what_he_was_told_of_a_header_changes_it_for_nobody_else() -> None:
+    body = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": Tree.of({"a": np.zeros(3, np.float32)})}))
+    told = wire.read_header(body)
+    told.clear()
+    assert list(wire.read_header(body)) == ["model"]
+
+
 def test_one_right_header_is_taken() -> None:
     assert wire.open_payload(body_with({"a": entry("F32", [2], 0, 8)}, bytes(8))).keys() == {"model"}
 
