@@ -51,10 +51,15 @@ if [ "${1:-}" = --by-hand ]; then
   make_a_base_image
   make_a_postgres_image
 fi
-# Debian's docker-compose is of before files had names, and builds by itself unless it is told not to.
+# Debian's docker-compose is of before files had names and services could do without others, and builds by itself unless it is told not to.
 export DOCKER_BUILDKIT=1 COMPOSE_DOCKER_CLI_BUILD=1
-if docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
-sed '/^name: /d' deploy/compose.yaml >"$file"
+if docker compose version >/dev/null 2>&1; then
+  compose=(docker compose)
+  cp deploy/compose.yaml "$file"
+else
+  compose=(docker-compose)
+  sed -e '/^name: /d' -e '/required: false/d' deploy/compose.yaml >"$file"
+fi
 
 say "PostgreSQL, a coordinator, three edge clients"
 compose_file up --build --detach
