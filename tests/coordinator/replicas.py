@@ -36,10 +36,12 @@ def lease(url: str) -> tuple[int, str]:
 class Fleet(Api):
     """Their processes. Asks whoever answers, one after the other."""
 
-    def __init__(self, make: Callable[..., Server], tmp_path: Path, url: str, count: int, lease_s: float) -> None:
+    def __init__(
+        self, make: Callable[..., Server], tmp_path: Path, url: str, count: int, lease_s: float, **more: Any
+    ) -> None:
         super().__init__()
         self.database_url, self.folder = url, tmp_path
-        self.members = [make(f"r{i}", **settings(tmp_path, url, lease_s)) for i in range(count)]
+        self.members = [make(f"r{i}", **{**settings(tmp_path, url, lease_s), **more}) for i in range(count)]
         self._turns = itertools.count()
         for member in self.members:
             member.start()

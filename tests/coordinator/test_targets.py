@@ -21,7 +21,9 @@ from edge_client.settings import EdgeSettings
 from shoal.core.message import Ref
 from tests.coordinator.history import final
 from tests.coordinator.node import body, displacement
+from tests.coordinator.postgres import Cluster
 from tests.coordinator.proxy import Proxy
+from tests.coordinator.replicas import Fleet, doubled
 from tests.coordinator.s3 import KEY_ID, S3, SECRET
 from tests.coordinator.server import PATIENCE_S, Api, Inside, Server, inside, until
 from tests.coordinator.stage import Stage, problem, set_up
@@ -116,6 +118,37 @@ def test_a_job_over_s3_with_a_kill_in_mid_round_ends_with_the_model_of_local_fil
     assert past(s3, "GET") >= 10, "and so did the models"
     store = open_store(Settings(blobs=bucket, **KEYS))
     assert not list(store.list(".incoming")), "what was looked at is cleared away"
+
+
+@pytest.mark.slow
+def test_three_coordinators_over_s3_take_over_with_what_is_in_the_store(
+    s3: S3, bucket: str, tmp_path: Path, cluster: Cluster, server: Callable[..., Server]
+) -> None:
+    """Each has a folder of its own: models and updates reach whoever takes over by way of the store alone."""
+    three = Fleet(server, tmp_path, cluster.database(), 3, 1.5, blobs=bucket, **KEYS)
+    three.begin("a", nodes=2, rounds=8)
+    proxy = Proxy(lambda: three.url)
+    try:
+        nodes = edges(three, proxy.url, tmp_path / "edges")
+        owners = []
+        for version in (1, 3, 5):
+            until("some rounds to close", lambda v=version: three.job("a")["version"] >= v)
+            owners.append(three.owner())
+            until("an update in the store that no report has named", lambda v=version: past(s3, "PUT") > 2 * v)
+            owners[-1].kill()
+            until("another owner", lambda: three.owner() is not owners[-1])
+            owners[-1].start(ready=False)
+        for node in nodes:
+            node.finish()
+        until("the job to end", lambda: three.job("a")["ended_at"])
+        assert final(three, "a") == on_files(tmp_path, 8)
+    finally:
+        three.close()
+        proxy.close()
+    assert len({id(owner) for owner in owners}) > 1
+    assert doubled(three.database_url) == []
+    assert past(s3, "PUT") >= 8, "updates went past all of them"
+    assert not list(open_store(Settings(blobs=bucket, **KEYS)).list(".incoming")), "what was looked at is cleared away"
 
 
 def booked(running: Inside, direction: str) -> int:
