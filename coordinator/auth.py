@@ -59,12 +59,14 @@ class Directory:
 
     def __init__(self) -> None:
         self._known: dict[str, Principal] = {}
+        self._keys: dict[str, str] = {}
+        """By node: the hash of its credential. A node has one."""
 
     def load(self, connection: Connection, operator_token: str) -> None:
         """Take up what the database knows, and the operators' own token."""
-        self._known = {hashed(operator_token): Principal("operator")}
+        self._known, self._keys = {hashed(operator_token): Principal("operator")}, {}
         for row in connection.execute(select(nodes).where(~nodes.c.revoked)):
-            self._known[row.secret] = Principal("node", row.name)
+            self.admit(row.secret, Principal("node", row.name))
         for row in connection.execute(select(tokens).where(tokens.c.role != "node")):
             role: Any = row.grants or row.role
             self._known[row.secret] = Principal(role, "", row.expires_at)
@@ -77,10 +79,16 @@ class Directory:
         return found
 
     def admit(self, secret_hash: str, principal: Principal) -> None:
+        """Whoever has that credential may ask from now on; a node by no other that it had."""
+        if principal.role == "node":
+            self.forget_node(principal.name)
+            self._keys[principal.name] = secret_hash
         self._known[secret_hash] = principal
 
     def forget_node(self, name: str) -> None:
-        self._known = {key: p for key, p in self._known.items() if not (p.role == "node" and p.name == name)}
+        key = self._keys.pop(name, None)
+        if key is not None:
+            self._known.pop(key, None)
 
     def forget(self, secret: str) -> None:
         self._known.pop(hashed(secret), None)

@@ -297,7 +297,6 @@ class Coordinator:
         of_info(info)
         credential = await self.database.write(lambda c: auth.enrol(c, token, name, info, key))
         crashpoint("enrol.committed")
-        self.directory.forget_node(name)
         self.directory.admit(auth.hashed(credential), auth.Principal("node", name))
         self.presence.tell(name, info)
         self.presence.joined_at[name] = time.time()
@@ -309,7 +308,6 @@ class Coordinator:
         peer = self.papers.peers(job)[node]
         await self.database.write(lambda c: readmission.readmit(c, node, peer.pub, secret_sha256))
         crashpoint("readmission.committed")
-        self.directory.forget_node(node)
         self.directory.admit(secret_sha256, auth.Principal("node", node))
         self.presence.heard(node)
         log.info("back by its own key", node=node, job=job)
