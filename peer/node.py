@@ -83,7 +83,8 @@ class Settings:
 
 @dataclass
 class Summary:
-    """What came of a peer's part: `own` was measured when it had learned all, `drawn` when models had drawn near."""
+    """What came of a peer's part: `own` was measured when it had learned all, `drawn` at its end; both on data of its
+    own."""
 
     node: str
     rounds: int
@@ -93,6 +94,8 @@ class Summary:
     drawn: Metrics
     seen: dict[str, int]
     traffic: dict[str, dict[str, int]]
+    drained: bool = False
+    """Whether it went when models were one, or nothing new came; else it was told to leave before."""
 
 
 class Watch(Protocol):
@@ -284,8 +287,8 @@ class Node:
         self.pump.stop()
         await in_thread(self._keep)
         seen = {node: min(count, self.rounds or count) for node, count in self.gossip.me.seen.items()}
-        rounds = self.gossip.me.round
-        return Summary(self.me, rounds, finished, settled, self.own, drawn, seen, self.ledger.totals())
+        drained, traffic = self.gossip.drained, self.ledger.totals()
+        return Summary(self.me, self.gossip.me.round, finished, settled, self.own, drawn, seen, traffic, drained)
 
     async def _collected(self) -> None:
         """Wait a few periods for those who must come for a goodbye."""

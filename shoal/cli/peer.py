@@ -14,11 +14,13 @@ from shoal.cli.output import log_level, out
 from shoal.cli.text import pairs, percent, safe, size
 from shoal.cli.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
+from shoal.core.words import counted
 
 if TYPE_CHECKING:
     from peer.invite import Invited
     from peer.node import Summary
     from shoal.core.gossip import Learned
+    from shoal.core.message import Metrics
 
 Learner = Annotated[
     str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
@@ -178,7 +180,7 @@ def run(
         options=assignments(mine.option, "--option") if mine.option else {},
         device=mine.device or "",
         precision=mine.precision or "",
-        join={name: str(url) for name, url in assignments(net.join, "--join").items()} if net.join else {},
+        join=joined(net.join or [], {one.node for one in papers.roster.peers}),
         roster=net.roster,
         books=books,
         linger_s=linger,
@@ -191,6 +193,21 @@ def run(
         code, summary = run_peer(settings, host, port, Shown(advance, rounds), announced)
     report(summary)
     return code
+
+
+def joined(texts: list[str], known: set[str]) -> dict[str, str]:
+    """Where peers of the roster are, of NAME=URL. Raises `ShoalError`."""
+    found = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or "://" in name:
+            hint = "say whose address it is: --join a=http://10.0.0.1:9001"
+            raise ShoalError(f"--join {text}: not of the form NAME=URL", code="usage.invalid", hint=hint)
+        if name not in known:
+            hint = f"it names {', '.join(sorted(known))}"
+            raise ShoalError(f"--join {text}: the roster has no {name}", code="usage.invalid", hint=hint)
+        found[name] = url
+    return found
 
 
 def announced(name: str, port: int) -> None:
@@ -242,9 +259,10 @@ def report(summary: Summary) -> None:
         ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
         ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "nobody"),
     ]
-    for name, metrics in (("accuracy, own", summary.own), ("accuracy, drawn together", summary.drawn)):
+    last = "accuracy, drawn together" if summary.drained else "accuracy, when it left"
+    for name, metrics in (("accuracy, own", summary.own), (last, summary.drawn)):
         if "eval/accuracy" in metrics:
-            rows.append((name, percent(metrics["eval/accuracy"])))
+            rows.append((name, f"{percent(metrics['eval/accuracy'])}{measured_on(metrics)}"))
     rows += [("sent", size(sent)), ("received", size(received))]
     if not summary.settled:
         rows.append(("open", "an exchange: start this peer again some time, it settles it"))
@@ -254,6 +272,7 @@ def report(summary: Summary) -> None:
             "rounds": summary.rounds,
             "finished": summary.finished,
             "settled": summary.settled,
+            "drained": summary.drained,
             "own": summary.own,
             "drawn": summary.drawn,
             "seen": summary.seen,
@@ -261,3 +280,9 @@ def report(summary: Summary) -> None:
         },
         pairs(rows),
     )
+
+
+def measured_on(metrics: Metrics) -> str:
+    """How much a measurement is worth: these are this peer's examples, few perhaps, and not like everybody's."""
+    count = metrics.get("eval/examples", 0.0)
+    return f"  of {counted(round(count), 'example')} that this peer has held back" if count >= 1 else ""

@@ -8,7 +8,7 @@ from typing import Literal
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.filter import Filters, unpack
-from shoal.core.message import Bodies, Ref
+from shoal.core.message import Bodies, Fail, Ref, Report
 from shoal.core.tree import Slots, add
 
 
@@ -81,6 +81,21 @@ class Decreed:
 
     term: int
     why: str
+
+
+MIXED_ROUNDS = "gossip/rounds"
+"""A metric of a model that is handed back: the local rounds that its node has made among peers."""
+
+
+def unsaid(said: Report | Fail | None, held: Base, base: Base) -> Report | None:
+    """The work that a node has reported on what it now starts from, and nobody has acknowledged; None: there is none.
+
+    `held`: the version that it held before it knew of `base`. Not the first model, which is version 0 itself, nor one
+    that was handed back: a crash may have kept either in the spool, and it is in `base`, or in the version after it.
+    """
+    if not isinstance(said, Report) or not said.version == held.version == base.version:
+        return None
+    return said if said.weight > 0 and MIXED_ROUNDS not in said.metrics else None
 
 
 def carried_on(algorithm: Algorithm, filters: Filters, bodies: Bodies, base: Ref, unsaid: Ref | None) -> Slots:

@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.elsewhere import elsewhere
-from shoal.core.failover import Base, Decreed, Failover, Holds, carried_on
+from shoal.core.failover import MIXED_ROUNDS, Base, Decreed, Failover, Holds, carried_on, unsaid
 from shoal.core.filter import Filters
 from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent, exchange_bytes
 from shoal.core.machine import (
@@ -343,14 +343,14 @@ class Peer:
 
     def _leave_hub(self, why: str, now: float, theirs: Base = Base()) -> list[PeerEffect]:  # noqa: B008 - frozen
         """Carry on from the newest version that is known, and what we have not been able to report on it."""
-        worker, in_hand, said = self.worker, self._in_hand(), self.worker.said
+        worker, in_hand = self.worker, self._in_hand()
         held, self.base = self.base, max(self.base, theirs, key=lambda base: base.version)
-        unsaid = said if isinstance(said, Report) and said.version == held.version == self.base.version else None
-        if unsaid is not None and worker.pending is not None:
+        work = unsaid(worker.said, held, self.base)
+        if work is not None and worker.pending is not None:
             worker.memory = worker.pending
         worker.forget((self.term, 0))
         note = Note("state", f"without the hub from version {self.base.version}: {why}", self.base.version, self.node)
-        return [note, *self._go_away(self.base, in_hand, unsaid, now)]
+        return [note, *self._go_away(self.base, in_hand, work, now)]
 
     def _declared(self, gone: list[PeerEffect]) -> list[PeerEffect]:
         """The same, and all who are there are told."""
@@ -358,9 +358,9 @@ class Peer:
         assert declaration is not None
         return [*gone, *(Tell(node, declaration) for node in sorted(self.live))]
 
-    def _go_away(self, base: Base, in_hand: Order | None, unsaid: Report | None, now: float) -> list[PeerEffect]:
+    def _go_away(self, base: Base, in_hand: Order | None, work: Report | None, now: float) -> list[PeerEffect]:
         assert base.model is not None
-        slots = carried_on(self.algorithm, self.filters, self.bodies, base.model, unsaid.body if unsaid else None)
+        slots = carried_on(self.algorithm, self.filters, self.bodies, base.model, work.body if work else None)
         self.gossip = gossip = self._begin(slots)
         gossip.me.live, gossip.memory = self.live, self.worker.memory
         self._enter("away", now)
@@ -482,7 +482,7 @@ class Peer:
         me = self.gossip.me
         moved = sub(me.model, tree_slot(self.bodies.get(self.order.body), "model"))
         done = Done(
-            self.order.id, Result(me.weight, self.bodies.put({"model": moved}), {"gossip/rounds": float(me.round)})
+            self.order.id, Result(me.weight, self.bodies.put({"model": moved}), {MIXED_ROUNDS: float(me.round)})
         )
         return self._from_worker(self.worker.on(done, now), now)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from peer.node import Summary
 from shoal.cli import peer
 from shoal.core.errors import ShoalError
 from tests.cli.conftest import Shoal, envelope
@@ -106,3 +107,31 @@ def test_an_algorithm_that_needs_a_server_is_refused(shoal: Shoal, place: Path, 
     said = shoal("peer", "new", "job.toml", "--peer", "a=")
     assert said.exit_code == 2
     assert "there is none" in said.output
+
+
+def test_at_its_end_a_peer_says_on_how_much_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was told to leave does not say that models had become one."""
+    own, drawn = ({"eval/accuracy": share, "eval/examples": 34.0} for share in (28 / 34, 24 / 34))
+    for drained, name in ((True, "drawn together"), (False, "when it left")):
+        peer.report(Summary("a", 12, True, True, own, drawn, {"a": 12}, {"sent": {}, "received": {}}, drained))
+        said = " ".join(capsys.readouterr().out.split())
+        assert "accuracy, own 82.4 % of 34 examples that this peer has held back" in said
+        assert f"accuracy, {name} 70.6 % of 34 examples" in said
+
+
+def test_where_others_are() -> None:
+    assert peer.joined(["a=http://h:1/?x=y", "b=http://h:2"], {"a", "b"}) == {"a": "http://h:1/?x=y", "b": "http://h:2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("http://h:1", "--join a=http://10.0.0.1:9001"),
+        ("http://h:1/?a=b", "--join a=http://10.0.0.1:9001"),
+        ("c=http://h:1", "it names a, b"),
+    ],
+)
+def test_an_address_without_a_name_of_the_roster_is_refused(text: str, hint: str) -> None:
+    with pytest.raises(ShoalError, match=r"--join ") as caught:
+        peer.joined([text], {"a", "b"})
+    assert hint in (caught.value.hint or "")

@@ -302,7 +302,8 @@ def test_one_peer_cannot_take_all_turns(tmp_path: Path, hub: Hub) -> None:
             await until(lambda: len(hub.came) == AT_ONCE_EACH_MAX + 1)
             hub.wait.set()
             assert {one.status_code for one in await asyncio.gather(*waiting, other)} == {200}
-            assert stage.carrier.carriage.open.total() == 0  # type: ignore[union-attr]  # it carries
+            # Whoever has the last byte of an answer may be a moment ahead of who has passed it on.
+            await until(lambda: stage.carrier.carriage.open.total() == 0)  # type: ignore[union-attr]  # it carries
 
     asyncio.run(play())
 

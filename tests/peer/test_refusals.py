@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from peer import app, metered
 from peer.folder import read_papers
@@ -181,7 +182,9 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
             before, bodies = values(made), made.desk.bodies.digests()
             await reserved(Voice(peers / "b", made, boot=1))
             status, code = REFUSALS[wrong]
-            assert await wrong(Voice(peers / "b", made, boot=2)) == (status, code)
+            with capture_logs() as lines:
+                assert await wrong(Voice(peers / "b", made, boot=2)) == (status, code)
+            assert [line["code"] for line in lines if line["event"] == "refused" and line["why"]] == [code]
             assert values(made) == before
             assert made.status()["refused"] == {code: 1}
             assert made.desk.bodies.digests() == bodies

@@ -174,7 +174,9 @@ def test_it_is_refused_and_counted_and_changes_nothing(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(server: Server, victim: Victim) -> None:
+def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
+    server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, papers = victim.model, victim.company.papers
     coordinator = load_key(server.folder / "coordinator.pem")
     key = Key.make()
@@ -196,8 +198,20 @@ def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(server: Server
         victim.there(lambda: victim.company.take_papers(papers))
     assert caught.value.code == "trust.roster-old"
     assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
+    # A coordinator that was set back to what it once was brings its roster of then.
+    charter = victim.pump.circle._desk.papers()["charter"].encode()
+    older = SealedPapers(papers.roster.version, charter, papers.sealed_roster)
+    monkeypatch.setattr(victim.pump.hub, "papers", lambda job, held: older)
+    asyncio.run_coroutine_threadsafe(victim.pump._fetch_papers(), victim.node._loop).result(60.0)
+    assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
     assert victim.model == before
-    assert victim.status()["refused"] == {"trust.expired": 1, "trust.revoked": 2}
+    expected = {"trust.expired": 1, "trust.revoked": 3, "trust.roster-old": 1}
+    assert victim.status()["refused"] == expected
+
+    def told() -> Any:
+        return next(row["refused"] for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["name"] == "a")
+
+    until("it to be shown", lambda: told() == expected)
 
 
 @pytest.mark.slow

@@ -23,6 +23,12 @@ def test_no_switch_loses_anything(first: int) -> None:
         run_seed(seed)
 
 
+@pytest.mark.parametrize("seed", [5180])
+def test_what_seeds_have_found_stays_mended(seed: int) -> None:
+    """5180: the first model, whose acknowledgement was lost, was added to itself when its node went away."""
+    run_seed(seed)
+
+
 def test_the_swarm_of_switches_is_varied() -> None:
     runs = [draw(seed) for seed in range(SEEDS)]
     assert {move.what for run in runs for move in run.moves} == {"kill", "gossip", "server"}

@@ -1,0 +1,42 @@
+"""What a node that leaves its hub adds to the version from which it carries on."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.core.failover import MIXED_ROUNDS, Base, unsaid
+from shoal.core.message import Fail, Ref, Report
+
+BODY = Ref("ab" * 32, 20)
+
+
+def report(version: int = 3, weight: float = 2.0, metrics: dict[str, float] | None = None) -> Report:
+    return Report("a", (1, 7), version, weight, BODY, metrics or {"train/loss": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("said", "held", "base", "counts"),
+    [
+        (report(), 3, 3, True),
+        (report(), 3, 4, False),
+        (report(), 2, 3, False),
+        (report(version=2), 3, 3, False),
+        (report(version=0, weight=0.0, metrics={}), 0, 0, False),
+        (report(metrics={MIXED_ROUNDS: 5.0}), 3, 3, False),
+        (Fail("a", (1, 7), "no data"), 3, 3, False),
+        (None, 3, 3, False),
+    ],
+    ids=[
+        "its last round",
+        "the others are further",
+        "it never held what it worked on",
+        "an old one",
+        "the first model",
+        "what was handed back",
+        "a failure",
+        "nothing",
+    ],
+)
+def test_only_work_that_no_version_holds(said: Report | Fail | None, held: int, base: int, counts: bool) -> None:
+    found = unsaid(said, Base(held, BODY), Base(base, BODY))
+    assert found == (said if counts else None)
