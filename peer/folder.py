@@ -102,8 +102,10 @@ def check_job(spec: JobSpec) -> None:
     used = spec.shown_through()
     for one in spec.build_filters():
         if one not in used:
+            mixing = spec.gossip.build_mixing()
+            why = "" if mixing.filtered else f" under {mixing.name}: what it loses would move the mean"
             raise InvalidJob(
-                f"peers cannot show their models through the filter {one.name}",
+                f"peers cannot show their models through the filter {one.name}{why}",
                 code="job.fit",
                 hint="half and quantize with 8 bits can be used, under mixing pairwise and neighbours; leave it out",
             )

@@ -101,8 +101,12 @@ def test_a_filter_that_peers_cannot_use_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(InvalidJob, match=f"peers cannot show their models through the filter {name}"):
         folders(tmp_path, more=f'[[filters]]\nname = "{name}"\n{field}')
-    with pytest.raises(InvalidJob, match="peers cannot show their models through the filter half"):
-        folders(tmp_path, more='[gossip.mixing]\nname = "push_sum"\n[[filters]]\nname = "half"')
+
+
+@pytest.mark.parametrize("mixing", ["push_sum", "all_reduce"])
+def test_a_mixing_of_which_filters_would_move_the_mean_says_so(mixing: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob, match=f"filter half under {mixing}: what it loses would move the mean"):
+        folders(tmp_path, more=f'[gossip.mixing]\nname = "{mixing}"\n[[filters]]\nname = "half"')
 
 
 def test_what_is_wrong_with_a_mixing_is_said_before_anything_starts(tmp_path: Path) -> None:
