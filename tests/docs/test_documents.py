@@ -35,6 +35,12 @@ def test_tables_are_in_step(path: Path) -> None:
     assert renewed(text) == text, "run `python -m tests.docs.tables`"
 
 
+def test_decisions_are_numbered_one_after_the_other() -> None:
+    found = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    assert [int(path.name[:4]) for path in found] == list(range(1, len(found) + 1))
+    assert [path.name for path in found if not path.read_text().startswith(f"# {int(path.name[:4])}. ")] == []
+
+
 def test_every_algorithm_schedule_filter_and_selection_has_its_table() -> None:
     text = (ROOT / "docs/algorithms.md").read_text()
     kinds = (*algorithms().values(), *schedules().values(), *filters().values(), *selections().values())
