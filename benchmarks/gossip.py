@@ -6,9 +6,10 @@
 peer has one turn. Printed, as medians over seeds: rounds and models sent per peer until the weighted variance of the
 models is 1e-4 of what it was, and the bias: the distance of the final mean from the mean that the method is meant to
 reach, in units of the root of the first variance. The mixers are the product's own, on a simulated network; models are
-vectors of 32 numbers. 10 % loss: of all messages, answers included. 30 % churn: in each round each peer is away with
-that chance, and the others know it; what it holds stays. Waiting is scaled to the round: 0.5 s for neighbours, 5 s
-for the next part of an all-reduce, 0.2 s for a partner, 0.1 s until something is sent again.
+vectors of 32 numbers; where a filter is at work, of 1,024 in single precision, and models sent count by their bytes,
+against those of a model without it. 10 % loss: of all messages, answers included. 30 % churn: in each round each
+peer is away with that chance, and the others know it; what it holds stays. Waiting is scaled to the round: 0.5 s for
+neighbours, 5 s for the next part of an all-reduce, 0.2 s for a partner, 0.1 s until something is sent again.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from statistics import median
 
 import numpy as np
 
+from shoal.core.filter import Filters
 from shoal.core.gossip import Mixing
-from shoal.core.tree import Tree
+from shoal.core.tree import Array, Tree
+from shoal.filters.half import Half
+from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.pairwise import Pairwise
@@ -36,7 +40,7 @@ from shoal.mixing.push_sum import PushSum
 from shoal.sim.mesh import Weather
 from shoal.sim.still import Still
 
-VALUES = 32
+VALUES, VALUES_FILTERED = 32, 1024
 REACHED = 1e-4
 WAIT = {"patience_s": 0.5, "repeat_s": 0.1}
 METHODS: dict[str, Mixing] = {
@@ -48,6 +52,8 @@ METHODS: dict[str, Mixing] = {
     "push-sum": PushSum(repeat_s=0.1),
     "all-reduce": AllReduce(patience_s=5.0, repeat_s=0.1),
 }
+FILTERED: dict[str, Filters] = {"pairwise, bf16": (Half(),), "pairwise, 8 bits": (Quantize(),)}
+METHODS |= dict.fromkeys(FILTERED, METHODS["pairwise"])
 CONDITIONS = {"clean": (0.0, 0.0), "10 % loss": (0.1, 0.0), "30 % churn": (0.0, 0.3), "both": (0.1, 0.3)}
 
 
@@ -78,13 +84,16 @@ class Run:
         mixing, (loss, churn) = METHODS[self.method], CONDITIONS[self.condition]
         rng, chance = np.random.default_rng(self.seed), Random(f"away/{self.seed}")
         names = [f"n{number:03}" for number in range(self.peers)]
-        models = {name: Tree.of({"w": rng.normal(size=VALUES)}) for name in names}
+        filters = FILTERED.get(self.method, ())
+        models = {name: Tree.of({"w": vector(rng, bool(filters))}) for name in names}
         weights = {name: float(np.exp(rng.normal())) for name in names}
 
         def away(_: int) -> Iterable[str]:
             return [name for name in names if chance.random() < churn]
 
         flock = Still(mixing, models, weights, weather=Weather(loss=loss), away=away, seed=self.seed)
+        for holding in flock.holdings.values():
+            holding.filters = filters
         even = isinstance(mixing, Neighbours) and mixing.target == "uniform"
         target = dict.fromkeys(names, 1.0) if even else weights
         mean, first = flock.mean(target), flock.variance()
@@ -92,6 +101,12 @@ class Run:
             flock.round()
         bias = float(np.linalg.norm(flock.mean(target) - mean) / np.sqrt(first))
         return flock.variance() <= REACHED * first, flock.rounds, flock.models_sent, bias
+
+
+def vector(rng: np.random.Generator, filtered: bool) -> Array:
+    """A model's numbers; so many where filters are at work that what goes with them weighs little."""
+    found: Array = rng.normal(size=VALUES_FILTERED if filtered else VALUES)
+    return found.astype(np.float32) if filtered else found
 
 
 def performed(run: Run) -> tuple[Run, tuple[bool, int, float, float]]:

@@ -99,10 +99,12 @@ class Peers:
         return JobPeers(roster=version, peers=self.rows(job, roster), now=self.now(job), history=list(points))
 
     def now(self, job: str) -> PeersPoint | None:
-        """The last point, if that was lately."""
+        """The last point, if that was lately and anybody carries on still."""
         found = self._jobs.get(job)
-        lately = found is not None and time.monotonic() - found.sampled <= FRESH_S
-        return found.points[-1] if found is not None and lately else None
+        if found is None or time.monotonic() - found.sampled > FRESH_S:
+            return None
+        carries_on = any(one.word.state in agreement.WITHOUT_SERVER for one in found.nodes.values())
+        return found.points[-1] if carries_on else None
 
     def rows(self, job: str, roster: Mapping[str, Peer]) -> list[PeerRow]:
         """Every peer of the roster, by name. Of others, nothing that was told is shown."""

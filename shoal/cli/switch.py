@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -68,7 +70,7 @@ def switch(
         )
         return
     wanted = REACHED[to]
-    with connect(url, token) as api:
+    with or_by_a_node(job, to), connect(url, token) as api:
         found = api.post(f"/jobs/{segment(job)}/switch", {"to": to, "why": why})
         if wait and found["mode"] != wanted:
             found = follow(
@@ -81,6 +83,19 @@ def switch(
                     hint=f"shoal jobs show {job} --notes 50",
                 )
     out.answer({"job": found}, summary(found))
+
+
+@contextmanager
+def or_by_a_node(job: str, to: str) -> Iterator[None]:
+    """Where the coordinator cannot be reached, say how its nodes can be sent away all the same."""
+    from shoal.core.errors import Unreachable
+
+    try:
+        yield
+    except Unreachable as error:
+        if to == "gossip":
+            error.hint += f"; if it is dead: shoal switch {job} gossip --via URL-OF-A-NODE --key DATA/coordinator.pem"
+        raise
 
 
 def send_away(job: str, to: str, why: str, word: Word) -> dict[str, Any]:

@@ -136,6 +136,9 @@ def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytes
     until("more points", lambda: len(view(stage)["history"]) > 3)
     times = [one["at"] for one in view(stage)["history"]]
     assert times == sorted(times)
+    for name in ("n0", "n1"):
+        assert tell(stage, name, **word(state="coordinated")).status_code == 204
+    assert view(stage)["now"] is None, "they are back at once, not when what they told is old"
 
 
 def test_the_history_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
