@@ -20,6 +20,13 @@ from shoal.trust.keys import load_or_make
 log = structlog.get_logger()
 
 REPLACED = ".replaced"
+TOKEN = "operator.token"  # noqa: S105 - what it is called
+
+
+def keep_token(connection: Connection, hashed: str) -> None:
+    """Leave the hash of the owner's operators' token there, for standbys to compare when they start."""
+    row = insert(keepsakes).values(name=TOKEN, text=hashed)
+    connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"text": hashed}))
 
 
 def share(connection: Connection, folder: Path) -> None:

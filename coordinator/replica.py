@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from coordinator import problems
+from coordinator.app import operator_token
+from coordinator.auth import hashed
 from coordinator.forwarding import (
     Forwarder,
     Message,
@@ -32,12 +34,13 @@ from coordinator.forwarding import (
     is_forwarded,
 )
 from coordinator.guard import App, refusal, with_headers
+from coordinator.keepsakes import TOKEN
 from coordinator.ledger import Ledger
 from coordinator.replica_views import Collector, Standing
 from coordinator.seat import Seat, clock
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
-from shoal.core.errors import ShoalError
+from shoal.core.errors import NotAllowed, ShoalError
 from shoal.core.tenure import Drop, Elsewhere, Here, Look, Take
 
 log = structlog.get_logger()
@@ -92,6 +95,7 @@ class Replica:
         await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
         if self._task.done():
+            self.seat.close()
             await self._task
 
     def _address(self, port: int) -> str:
@@ -153,8 +157,20 @@ class Replica:
         self.forwarder.cut(but=seen.epoch if seen.left_s > 0 else -1)
         if seen.left_s > 0 and seen.holder not in ("", self.seat.name):
             if not self._settled.is_set():
+                await self._compare_tokens()
                 log.info("standing by", owner=seen.address or seen.holder, epoch=seen.epoch)
             self._settled.set()
+
+    async def _compare_tokens(self) -> None:
+        """Raise `NotAllowed` unless operators have one token at the owner and here: else it would change when this one
+        takes over."""
+        theirs = await asyncio.to_thread(self.seat.keepsake, TOKEN)
+        if theirs not in (None, hashed(operator_token(self.settings))):
+            raise NotAllowed(
+                "the operators' token here is not that of the coordinator that owns the database",
+                code="replica.token",
+                hint="give all of them the same operator_token; to change it, stop all of them",
+            )
 
     async def _take(self) -> None:
         """Become the owner: everything anew from the journal."""

@@ -36,6 +36,8 @@ _LOOK = text(
     "SELECT *, until - extract(epoch FROM clock_timestamp()) AS time_left FROM leases WHERE name = :name"
 ).bindparams(name=OWNER)
 
+_KEEPSAKE = text("SELECT text FROM keepsakes WHERE name = :name")
+
 
 def clock() -> float:
     """Seconds that pass for a process that is stopped, and on a machine that sleeps."""
@@ -98,6 +100,15 @@ class Seat:
     def name(self) -> str:
         """The same in all lives over one folder."""
         return self.tenure.me
+
+    def keepsake(self, name: str) -> str | None:
+        """What the owner has left there for all; None: nothing, or the database does not answer."""
+        try:
+            with self._engine.connect() as connection:
+                found: str | None = connection.execute(_KEEPSAKE, {"name": name}).scalar()
+                return found
+        except DBAPIError:  # among them an owner of an earlier release, without that table
+            return None
 
     def look(self) -> Lease | None:
         """The lease as it is; None while the database does not answer. Waits for it."""

@@ -112,6 +112,7 @@ class Coordinator:
         await self.database.write(self.ledger.load)
         if self._seat is not None:
             await self.database.write(lambda c: keepsakes.share(c, self.settings.data))
+            await self.database.write(lambda c: keepsakes.keep_token(c, auth.hashed(self._operator_token)))
         await self.database.write(self.papers.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
             self.presence.joined_at[row.name] = row.joined_at

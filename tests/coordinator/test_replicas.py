@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from coordinator import forwarding
-from shoal.core.errors import StorageFailed
+from shoal.core.errors import NotAllowed, StorageFailed
 from shoal.core.tenure import Elsewhere
 from tests.coordinator.clients import client
 from tests.coordinator.history import check
@@ -58,6 +58,15 @@ def fleet(url: str, tmp_path: Path, server: Callable[..., Server]) -> Iterator[C
             if member.pid:
                 signal_of(member, signal.SIGCONT)
         one.close()
+
+
+def test_a_standby_with_another_operators_token_does_not_start(url: str, tmp_path: Path) -> None:
+    owner = Inside(tmp_path / "one", **settings(tmp_path, url)).start()
+    given = {**settings(tmp_path, url), "operator_token": "sho_other"}
+    with pytest.raises(NotAllowed, match="operators' token here is not that of the coordinator that owns"):
+        Inside(tmp_path / "two", **given).start()
+    owner.stop()
+    Inside(tmp_path / "three", **given).start().stop()  # nobody is there whose word would differ
 
 
 # A standby passes on
