@@ -67,8 +67,8 @@ ROUNDS = [
     Row("codistillation", 30, FIVE),
 ]
 BUFFERED = [
-    Row("asgd", 1500, {"batch_size": 10, "lr": 0.1}, buffered(1)),
-    Row("asgd", 300, {"batch_size": 10, "lr": 0.1}, buffered(5), label="asgd, 2-softsync"),
+    Row("asgd", 1500, {"batch_size": 10}, buffered(1)),
+    Row("asgd", 300, {"batch_size": 10}, buffered(5), label="asgd, 2-softsync"),
     Row("downpour", 1500, {"batch_size": 10, "lr": 0.05}, buffered(1)),
     Row("fedasync", 300, FIVE, buffered(1)),
     Row("fedbuff", 60, FIVE, buffered(5)),

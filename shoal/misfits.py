@@ -29,6 +29,9 @@ def of_schedule(algorithm: Algorithm, schedule: Schedule) -> Iterator[Mistake]:
         able = [name for name, kind in schedules().items() if kind.estimates]
         text = f"{algorithm.name} waits for a schedule that watches the models' variance; {schedule.name} does not"
         yield _named("schedule", text, f"schedule: {', '.join(able)}, whose threshold is theta")
+    if algorithm.synchronous and not schedule.anchored and schedule.admits(1):
+        text = f"schedule {schedule.name} counts reports of older versions, which {algorithm.name} makes no sense of"
+        yield _named("schedule", text, "choose schedule rounds, or algorithm asgd, downpour, fedasync or fedbuff")
     if schedule.estimates and not algorithm.estimates:
         able = [name for name, kind in algorithms().items() if kind.estimates]
         text = f"schedule {schedule.name} needs an algorithm that tells the models' variance; {algorithm.name} does not"

@@ -34,6 +34,7 @@ class ADMM(Algorithm):
     title: ClassVar[str] = "Consensus ADMM (Boyd et al. 2011)"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
+    synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "weights"
 
     rho: float = 0.01

@@ -35,6 +35,8 @@ class AsyncSGD(Algorithm):
 
     epochs: float = 0.0
     """Not used: an order is for one mini-batch."""
+    lr: float = 0.03
+    """The rate of a fresh gradient. With momentum 0.9 a step goes ten times as far in the end."""
     momentum: float = 0.9
     """Of the hub's steps."""
     staleness: Literal["divide", "ignore"] = "divide"

@@ -6,7 +6,8 @@ with the number of nodes, gradual warm-up); You, Gitman, Ginsburg: "Large Batch 
 
     rate = lr * K * min(1, (t + 1) / warm_up) * (1 - t / steps)^2
     d_l = g_l + decay w_l                                       for each tensor l of two or more dimensions
-    LARS:  d_l = d_l * trust |w_l| / (|g_l| + decay |w_l|)      for the same, unless `trust` is 0
+    LARS:  d_l = d_l * trust |w_l| / (|g_l| + decay |w_l|)      for the same, unless `trust` is 0;
+           d_l = d_l * trust                                    for all others, which have no rate of their own
     m = beta m + rate d,   w = w - m
 """
 
@@ -34,6 +35,7 @@ class LargeBatch(Algorithm):
     name: ClassVar[str] = "largebatch"
     title: ClassVar[str] = "Large-batch synchronous SGD, LARS (Goyal et al., You et al. 2017)"
     gossips: ClassVar[bool] = False
+    synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "sums"
 
     epochs: float = 0.0
@@ -99,15 +101,16 @@ class LargeBatch(Algorithm):
         if self.trust:
             own = {f"w {name}": squared(weights[place]) for name, place in places.items()}
             squares = yield own | {f"g {name}": squared(moved[place]) for name, place in places.items()}
+        factors = np.full(moved.size, self.trust or 1.0, np.float32)
         for name, place in places.items():
             moved[place] -= np.float32(self.decay) * weights[place]
             if self.trust:
-                moved[place] *= np.float32(self._trust(sqrt(squares[f"w {name}"]), sqrt(squares[f"g {name}"])))
-        return with_row(against, moved)
+                factors[place] = np.float32(self._trust(sqrt(squares[f"w {name}"]), sqrt(squares[f"g {name}"])))
+        return with_row(against, moved * factors)
 
     def _trust(self, size: float, slope: float) -> float:
         """How far LARS trusts a tensor's step, from the norms of its weights and of its gradient."""
-        return self.trust * size / (slope + self.decay * size) if size and slope else 1.0
+        return self.trust * size / (slope + self.decay * size) if size and slope else self.trust
 
 
 def _matrices(model: Tree) -> dict[str, slice]:

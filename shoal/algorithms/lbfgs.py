@@ -47,6 +47,7 @@ class LBFGS(Algorithm):
     name: ClassVar[str] = "lbfgs"
     title: ClassVar[str] = "Sandblaster L-BFGS (Dean et al. 2012)"
     gossips: ClassVar[bool] = False
+    synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "sums"
 
     epochs: float = 1.0

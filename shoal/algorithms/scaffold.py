@@ -29,6 +29,7 @@ class Scaffold(Algorithm):
 
     name: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "SCAFFOLD (Karimireddy et al. 2020)"
+    synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "weights"
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False

@@ -98,6 +98,9 @@ class Algorithm:
     gossips: ClassVar[bool] = True
     """Whether nodes can carry on without the hub: it keeps nothing but the model that they would miss."""
 
+    synchronous: ClassVar[bool] = False
+    """Whether all reports of a version must be about that version, because `step` makes no sense of older ones."""
+
     divides: ClassVar[Divides] = ""
     """How the model can be split over shards (`shoal.core.shards`): "weights": `step` makes each weight of what is
     known of that weight alone; "sums": of sums over the whole model too, which `step_part` asks for; "": it cannot."""

@@ -262,14 +262,14 @@ def matrix(w: list[list[float]], b: list[float]) -> Tree:
 
 
 def test_lars_by_hand() -> None:
-    """You et al., Algorithm 1: matrices move by their own trust, biases as they would."""
+    """You et al., Algorithm 1: matrices move by their own trust; biases, which have none, by its share of the rate."""
     algorithm = LargeBatch(lr=0.5, scaled=False, beta=0.9, trust=0.01, decay=0.1)
     slots = algorithm.init(matrix([[3, 0], [0, 4]], [1, 1]))
     w, b, mw, mb = np.array([[3.0, 0], [0, 4]]), np.ones(2), np.zeros((2, 2)), np.zeros(2)
     for gw, gb in (([[1, 2], [0, 0]], [1, 0]), ([[0, 0], [-1, 1]], [0, 2])):
         slots = stepped(algorithm, slots, [matrix(gw, gb)])  # type: ignore[arg-type]
         trust = 0.01 * np.linalg.norm(w) / (np.linalg.norm(gw) + 0.1 * np.linalg.norm(w))
-        mw, mb = 0.9 * mw + 0.5 * trust * (np.array(gw) + 0.1 * w), 0.9 * mb + 0.5 * np.array(gb)
+        mw, mb = 0.9 * mw + 0.5 * trust * (np.array(gw) + 0.1 * w), 0.9 * mb + 0.5 * 0.01 * np.array(gb)
         w, b = w - mw, b - mb
         assert np.allclose(tree_slot(slots, "model")["w"], w, atol=1e-6)
         assert np.allclose(tree_slot(slots, "model")["b"], b, atol=1e-6)
