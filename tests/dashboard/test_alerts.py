@@ -69,7 +69,7 @@ def test_an_alert_is_there_again_after_the_coordinator_was_gone(browser: Browser
     folder, port = tmp_path / "data", free_port(0)
     with inside(folder, port=port, alert_disk_bytes=0) as running:
         page.goto(f"{running.url}/alerts")
-        expect(page.get_by_text("Nobody had to be told of anything.")).to_be_visible()
+        expect(page.get_by_text("No alerts: nothing has gone wrong so far.")).to_be_visible()
     with inside(folder, port=port, alert_disk_bytes=2**60):
         expect(page.get_by_test_id("alerts")).to_contain_text("Disk low")
 

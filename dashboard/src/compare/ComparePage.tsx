@@ -37,8 +37,13 @@ export function ComparePage() {
       </nav>
       <header className="page-head">
         <h1>Compare</h1>
-        <p className="summary">{names.length === 0 ? "Tick jobs in the list to compare them." : title}</p>
+        {names.length > 0 && <p className="summary">{title}</p>}
       </header>
+      {names.length === 0 && (
+        <p className="panel nothing">
+          Nothing is compared yet. Tick two jobs or more in the <Link href="/">list of jobs</Link>.
+        </p>
+      )}
       {error && <Problem error={error} />}
       {!error && names.length > 0 && data === undefined && <p className="loading">Asking the coordinator …</p>}
       {data !== undefined && names.length > 0 && <Runs comparison={data} />}

@@ -37,7 +37,7 @@ export function AlertsPage() {
         </label>
       </header>
       {error !== null && <Problem error={error} />}
-      {data !== undefined && found.length === 0 && <p className="panel nothing">Nobody had to be told of anything.</p>}
+      {data !== undefined && found.length === 0 && <p className="panel nothing">No alerts: nothing has gone wrong so far.</p>}
       {found.length > 0 && (
         <ol className="panel alert-list" data-testid="alerts">
           {found.map((alert) => (
