@@ -25,6 +25,12 @@ CanvasRenderingContext2D.prototype.clearRect = function (...where) {
 };
 """
 
+# Of a band's fill nothing else on a canvas has the opacity: 0x2b of 255, but for what rounding does to it.
+IN_BAND = """(canvas) => {
+    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    return pixels.filter((part, index) => index % 4 === 3 && Math.abs(part - 0x2b) < 3).length;
+}"""
+
 
 @pytest.fixture(autouse=True)
 def quiet(errors: list[str]) -> Iterator[None]:
@@ -120,6 +126,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
     bands = run.get("/jobs/wide/bands", metric="train/loss")
     low, high = (f"{bands[edge][-1]:.3g}" for edge in ("low", "high"))
     expect(loss.locator(".readout")).to_contain_text(f"{low} – {high}")
+    assert loss.locator("canvas").evaluate(IN_BAND) > 1000
     plot = loss.locator(".u-over")
     box = plot.bounding_box()
     assert box is not None

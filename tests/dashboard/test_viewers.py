@@ -29,16 +29,20 @@ ACTS = (
     "begin",
     "hold",
     "make-token",
+    "promote",
 )
 PAGES = (
     "",
     "jobs/main",
+    "jobs/main?view=models",
     "nodes",
     "nodes/n0",
     "alerts",
     "new",
     "join",
 )
+TELLS = {"alerts": "alerts", "jobs/main?view=models": "model-0", "nodes": "fleet-table"}
+"""What must be there before it can be said that nothing to act with stands beside it."""
 SAID = {"new": "Only operators begin jobs.", "join": "Operators let nodes in."}
 PARTS = {"job": "main", "node": "n0", "alert": "1", "digest": "0" * 64}
 SEND = """async ([operation, body]) => {
@@ -74,6 +78,8 @@ def test_a_viewers_pages_have_nothing_to_act_with(stage: Stage, viewer: Page) ->
         viewer.goto(f"{stage.running.url}/{place}")
         expect(viewer.get_by_test_id("role")).to_be_visible()
         expect(viewer.get_by_role("heading", level=1)).to_be_visible()
+        if place in TELLS:
+            expect(viewer.get_by_test_id(TELLS[place])).to_be_visible()
         for act in ACTS:
             expect(viewer.get_by_test_id(act)).to_have_count(0)
         if place in SAID:
@@ -99,6 +105,7 @@ def test_an_operator_has_the_buttons(stage: Stage, page: Page) -> None:
     expect(page.get_by_test_id("sign-out")).to_be_visible()
     found = set()
     telling = {"": "new-job", "jobs/main": "stop", "alerts": "acknowledge", "new": "begin", "join": "make-token"}
+    telling["jobs/main?view=models"] = "promote"
     for place, act in telling.items():
         page.goto(f"{stage.running.url}/{place}")
         expect(page.get_by_test_id(act).first).to_be_visible()

@@ -168,6 +168,7 @@ const Row = memo(function Row({ job, model, mayAct, onAsk }: RowProps) {
           <button
             type="button"
             className="quiet-button"
+            data-testid="promote"
             aria-label={`Promote version ${version}`}
             onClick={() => onAsk({ version })}
           >
