@@ -94,8 +94,8 @@ class Summary:
     drawn: Metrics
     seen: dict[str, int]
     traffic: dict[str, dict[str, int]]
-    drained: bool = False
-    """Whether it went when models were one, or nothing new came; else it was told to leave before."""
+    one: bool = False
+    """Whether the last models that it has met were as its own; else it left before, or could reach nobody."""
 
 
 class Watch(Protocol):
@@ -287,8 +287,10 @@ class Node:
         self.pump.stop()
         await in_thread(self._keep)
         seen = {node: min(count, self.rounds or count) for node, count in self.gossip.me.seen.items()}
-        drained, traffic = self.gossip.drained, self.ledger.totals()
-        return Summary(self.me, self.gossip.me.round, finished, settled, self.own, drawn, seen, traffic, drained)
+        traffic = self.ledger.totals()
+        return Summary(
+            self.me, self.gossip.me.round, finished, settled, self.own, drawn, seen, traffic, self.gossip.one
+        )
 
     async def _collected(self) -> None:
         """Wait a few periods for those who must come for a goodbye."""

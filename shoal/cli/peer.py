@@ -259,7 +259,7 @@ def report(summary: Summary) -> None:
         ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
         ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "nobody"),
     ]
-    last = "accuracy, drawn together" if summary.drained else "accuracy, when it left"
+    last = "accuracy, drawn together" if summary.one else "accuracy, when it left"
     for name, metrics in (("accuracy, own", summary.own), (last, summary.drawn)):
         if "eval/accuracy" in metrics:
             rows.append((name, f"{percent(metrics['eval/accuracy'])}{measured_on(metrics)}"))
@@ -272,7 +272,7 @@ def report(summary: Summary) -> None:
             "rounds": summary.rounds,
             "finished": summary.finished,
             "settled": summary.settled,
-            "drained": summary.drained,
+            "one": summary.one,
             "own": summary.own,
             "drawn": summary.drawn,
             "seen": summary.seen,

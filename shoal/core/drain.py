@@ -81,6 +81,8 @@ class Draining:
         """Whose models were near, since one was not."""
         self.count = 0
         """How often one was not since all have learned."""
+        self.one = False
+        """Whether models were near when it last could reach anybody. (Silence ends it too, and too many meetings.)"""
         self._agreed = False
         self._live: frozenset[str] = frozenset()
         self._away: frozenset[str] = frozenset()
@@ -94,6 +96,7 @@ class Draining:
             self._since = now
         self._away = me.away
         rounds = self.policy.rounds
+        self.one = (self._agreed and self._is_near(me)) if me.live else self.one
         near = self._agreed and (self.count >= self.policy.most or self._is_near(me))
         own = max(me.seen.get(me.node, 0), rounds)
         if near != self._says_near(own):

@@ -417,6 +417,11 @@ class Gossip:
 
     # When all is learned
 
+    @property
+    def one(self) -> bool:
+        """Whether models were one, as far as this peer could see, when it last met any."""
+        return self._draining is not None and self._draining.one
+
     def _rest(self, now: float) -> Sequence[Effect]:
         """Take a turn at mixing, if one is due and the last one's has come to its end."""
         draining, me = self._draining, self.me

@@ -110,10 +110,10 @@ def test_an_algorithm_that_needs_a_server_is_refused(shoal: Shoal, place: Path, 
 
 
 def test_at_its_end_a_peer_says_on_how_much_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """One that was told to leave does not say that models had become one."""
+    """One that left before, or met nobody, does not say that models had become one."""
     own, drawn = ({"eval/accuracy": share, "eval/examples": 34.0} for share in (28 / 34, 24 / 34))
-    for drained, name in ((True, "drawn together"), (False, "when it left")):
-        peer.report(Summary("a", 12, True, True, own, drawn, {"a": 12}, {"sent": {}, "received": {}}, drained))
+    for one, name in ((True, "drawn together"), (False, "when it left")):
+        peer.report(Summary("a", 12, True, True, own, drawn, {"a": 12}, {"sent": {}, "received": {}}, one))
         said = " ".join(capsys.readouterr().out.split())
         assert "accuracy, own 82.4 % of 34 examples that this peer has held back" in said
         assert f"accuracy, {name} 70.6 % of 34 examples" in said

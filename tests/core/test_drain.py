@@ -39,6 +39,22 @@ def test_it_goes_when_all_have_learned_and_all_are_near() -> None:
     assert one.me.seen["a"] == 4, "it says that it is near"
     assert not one.after(4.0, b=4)
     assert one.after(5.0, c=4)
+    assert one.draining.one
+    one.me.live = frozenset()
+    assert one.after(6.0)
+    assert one.draining.one, "the others have gone before it"
+
+
+def test_who_ends_otherwise_does_not_say_that_models_are_one() -> None:
+    silent, far, alone = One(silence_s=60.0), One(most=1), One()
+    silent.after(0.0, b=3, c=3)
+    silent.after(1.0, ("b", 0.0))
+    assert silent.after(62.0)
+    far.after(0.0, b=4, c=4)
+    assert far.after(1.0, ("b", 0.5))
+    alone.me.live = frozenset()
+    assert alone.after(0.0)
+    assert [ended.draining.one for ended in (silent, far, alone)] == [False] * 3
 
 
 def test_a_meeting_with_one_that_is_far_begins_it_anew() -> None:
