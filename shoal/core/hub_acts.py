@@ -46,7 +46,7 @@ class HubActs(HubState):
             if self.paused_at is not None or self.phase in ("done", "stopped"):
                 return effects
             if self.phase == "waiting" and self.plan.start is None:
-                return effects + self._ask_for_model(now)
+                return [*effects, *self._tell_left_out(now), *self._ask_for_model(now)]
             if self.phase == "waiting" and self.plan.start is not None:
                 effects += self._begin(self.plan.start, "initial model given with the job", now)
             if self.phase == "evaluating":

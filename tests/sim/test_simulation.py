@@ -139,6 +139,12 @@ def test_too_few_learners() -> None:
     assert "min_nodes" in caught.value.hint
 
 
+def test_nobody_is_of_those_whom_the_job_wants() -> None:
+    """Not even the initial model is asked for; why, is said at once."""
+    with pytest.raises(InvalidJob, match="not asked: node-0, node-1, node-2: without the tag phone"):
+        shoal.simulate(job(selection={"name": "uniform", "tags": ["phone"]}), unbalanced())
+
+
 class Broken(Softmax):
     """A learner with a mistake in it."""
 
