@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from sqlalchemy import Connection, insert
@@ -11,6 +12,8 @@ from coordinator.driver import Start
 from coordinator.manifests import Given
 from coordinator.tables import jobs
 from shoal.core.message import Ref
+from shoal.runtime.store import FileBodies
+from shoal.wire import open_payload
 
 
 def add_job(c: Connection, values: dict[str, Any], begins: Start, given: Given | None, hold: bool) -> tuple[str, ...]:
@@ -24,6 +27,21 @@ def add_job(c: Connection, values: dict[str, Any], begins: Start, given: Given |
     note = journal.note("state", describe.rebuilt_text(begins), begins.version, begins.node)
     journal.tell_aside(c, values["name"], "note", note)
     return readmission.vouch(c, given.papers.roster)
+
+
+def share(bodies: FileBodies, other: FileBodies, ref: Ref) -> None:
+    """Have a body of `other`'s here too, durably: as a second name of its file, for models of gigabytes are asked for
+    while somebody waits; as a copy where the disk knows no second names. Raises `StorageFailed`."""
+    source, temporary = other.open(ref), bodies.temporary()
+    try:
+        os.link(other.path(ref.digest), temporary)
+    except OSError:
+        bodies.put(open_payload(source))
+        return
+    try:
+        bodies.adopt(temporary, ref)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def start_row(start: Start) -> dict[str, Any] | None:

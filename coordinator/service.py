@@ -261,7 +261,7 @@ class Coordinator:
         if spec.held_out is not None:
             await asyncio.to_thread(self.evaluator.check, spec)
         if start is not None:
-            await asyncio.to_thread(lambda: self.bodies_of(spec.name).put(self.starts.get(start)))
+            await asyncio.to_thread(beginnings.share, self.bodies_of(spec.name), self.starts, start)
         begins = Start(start)
         if given is not None:
             begins = Start(start, given.manifest.version, given.term, given.told.node)

@@ -106,9 +106,9 @@ class Api:
             found += page[what]
         return found
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Make or change something."""
-        return self._json("POST", path, body=body)
+    def post(self, path: str, body: dict[str, Any], *, read_s: float | None = None) -> dict[str, Any]:
+        """Make or change something. `read_s`: patience for the answer, if more than usual is needed."""
+        return self._json("POST", path, body=body, read_s=read_s)
 
     def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Set something instead of what it was."""

@@ -19,6 +19,9 @@ from shoal.core.errors import ShoalError
 if TYPE_CHECKING:
     from shoal.cli.api import Api
 
+START_MODEL_S = 600.0
+"""So long a coordinator may take to begin a job whose initial model, of gigabytes perhaps, goes to a store far away."""
+
 
 @dataclass(frozen=True)
 class Watching:
@@ -99,7 +102,8 @@ def run(
 
 def submit(api: Api, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Make a job, and say where it can be seen."""
-    job = api.post("/jobs", dict(wanted))
+    patience_s = START_MODEL_S if "start_model" in wanted else None
+    job = api.post("/jobs", dict(wanted), read_s=patience_s)
     name = wanted["spec"]["name"]
     out.notice(f"{name} is submitted: {api.url}/jobs/{name}")
     return job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from shoal.cli import api as module
+from shoal.cli import run
 from shoal.runtime.backoff import Backoff
 from tests.cli.commands import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
+from tests.cli.fake import Answer, Asked, FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
 
 CONNECTIONS = 100
 """More than two runs can make: a stream that has ended is opened again while its last event is still looked at."""
@@ -361,6 +363,23 @@ def test_run_begins_with_a_given_model(shoal: Shoal, fake: FakeCoordinator, plac
     digest = sent.path.rpartition("/")[2]
     assert (sent.method, load(sent.body)["w"].tolist()) == ("PUT", [1, 1, 1])
     assert made.json()["start_model"] == digest
+
+
+def test_a_coordinator_that_takes_long_over_a_given_model_is_waited_for(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_answers(fake, place)
+    made = fake.answers["POST /jobs"]
+
+    def slowly(asked: Asked) -> Answer:
+        time.sleep(0.6)
+        return made(asked) if callable(made) else made
+
+    fake.answers["POST /jobs"] = slowly
+    monkeypatch.setattr(run, "send_model", lambda *_: "0" * 64)
+    impatient = at(fake) | {"SHOAL_CLIENT__TIMEOUT_S": "0.3"}
+    assert shoal("run", "job.toml", "--model", "m.safetensors", env=impatient).exit_code == 0
+    assert shoal("run", "job.toml", env=impatient).exit_code == 3
 
 
 def test_a_wrong_job_file_never_reaches_the_coordinator(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from coordinator.beginnings import share
 from coordinator.blobs.places import open_store
 from coordinator.blobs.store import BlobStore
 from coordinator.settings import Settings
@@ -21,7 +23,7 @@ from shoal.core.errors import InvalidPayload, StorageFailed
 from shoal.core.message import Ref
 from shoal.runtime.store import SHARED_S, FileBodies
 from tests.coordinator.history import final, predicted
-from tests.coordinator.node import Node
+from tests.coordinator.node import Node, body, initial
 from tests.coordinator.s3 import KEY_ID, S3, SECRET
 from tests.coordinator.server import inside, until
 
@@ -247,6 +249,29 @@ def test_a_body_is_deleted_and_comes_again(bodies: FileBodies, store: BlobStore)
     bodies.delete(REF.digest)
     bodies.reap()
     assert store.size(KEY) is None
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_body_is_shared_with_another_job(
+    store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    data = body(initial(1000))
+    ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
+    starts, mine = (store.bodies(job, tmp_path / "near" / job, lambda _: None) for job in ("starts", "main"))
+    with pytest.raises(StorageFailed, match="missing"):
+        share(mine, starts, ref)
+    sent(starts, data, ref)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "not on one disk")
+
+    monkeypatch.setattr(*((FileBodies, "put") if links else (os, "link")), refuse)
+    share(mine, starts, ref)
+    starts.delete(ref.digest)
+    starts.reap()
+    assert mine.open(ref)[:] == data
+    assert store.size(f"main/{ref.digest}") == len(data)
+    assert list((mine.folder / "tmp").iterdir()) == []
 
 
 def test_old_bodies_are_found(bodies: FileBodies) -> None:
