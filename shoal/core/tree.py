@@ -299,6 +299,17 @@ def sub(a: Tree, b: Tree) -> Tree:
 
 def towards(x: Tree, a: Tree, b: Tree, share: float) -> Tree:
     """`x + share * (b - a)` on floats, rounded once; on whole numbers the greater of `x` and `b`."""
+    return _moved(x, a, b, share, None, None)
+
+
+def towards_owing(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None) -> tuple[Tree, Tree]:
+    """`towards`, and what rounding has kept back of it, to be given with the next step: then all steps together are off
+    by one rounding (compensated summation; Kahan, Comm. ACM 8 (1965), p. 40). Of what is not finite nothing is owed."""
+    left = np.zeros(x.layout.nbytes, np.uint8)
+    return _moved(x, a, b, share, owed, left), Tree(x.layout, left)
+
+
+def _moved(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None, left: Bytes | None) -> Tree:
     same_layout(x.layout, a.layout)
     same_layout(x.layout, b.layout)
     out = np.empty(x.layout.nbytes, np.uint8)
@@ -310,7 +321,13 @@ def towards(x: Tree, a: Tree, b: Tree, share: float) -> Tree:
                     wide = to_float(b.block(start, stop), block.dtype) - to_float(a.block(start, stop), block.dtype)
                     wide *= share
                     wide += to_float(x.block(start, stop), block.dtype)
+                    if owed is not None:
+                        wide += to_float(owed.block(start, stop), block.dtype)
                     from_float(wide, block.dtype, place)
+                    if left is not None:
+                        wide -= to_float(place, block.dtype)
+                        wide[~np.isfinite(wide)] = 0.0
+                        from_float(wide, block.dtype, left[start:stop])
                 else:
                     kind = DTYPES[block.dtype]
                     mine, theirs = x.block(start, stop).view(kind), b.block(start, stop).view(kind)

@@ -50,7 +50,7 @@ from shoal.core.peer_message import (
     Swapped,
     Taken,
 )
-from shoal.core.tree import Tree, norm, sub, towards
+from shoal.core.tree import Tree, norm, sub, towards, towards_owing
 
 REMEMBERED = 15
 """Steps whose lengths say how long a step usually is."""
@@ -60,6 +60,8 @@ CAP_FACTOR = 2.0
 
 WAIT_MAX_S = 3600.0
 """Who says that it is busy is asked again after so long, whatever it says."""
+
+HALVES = frozenset({"F16", "BF16"})
 
 UNSETTLED_MAX = 16
 """Answers kept for partners that have not said that they arrived. With so many, no new exchange is entered into."""
@@ -131,6 +133,7 @@ class PairwiseMixer:
         self._lengths: list[float] = []
         self._durations: list[float] = []
         self._reference: Tree | None = None
+        self._owed: Tree | None = None  # what rounding kept back of its steps; lost in a crash, which is one rounding
 
     @property
     def waiting(self) -> bool:
@@ -424,7 +427,11 @@ class PairwiseMixer:
 
     def _take(self, me: Holding, message: Swap | Swapped, step: Step) -> None:
         part = message.weight / (step.weight + message.weight)
-        me.model = towards(me.model, step.mine, step.theirs, part * step.share)
+        steps_end = not me.filters and not any(one.dtype in HALVES for one in me.model.layout.segments)
+        if steps_end:
+            me.model = towards(me.model, step.mine, step.theirs, part * step.share)
+        else:  # models that are seen or kept coarsely never meet: roundings of steps without end would add up
+            me.model, self._owed = towards_owing(me.model, step.mine, step.theirs, part * step.share, self._owed)
         me.met(message.node, part * step.way if step.share == 1.0 else step.way)
         if not me.resting:  # the short steps among models that are near say nothing of one that is late
             self._lengths = [*self._lengths, step.share * step.way][-REMEMBERED:]

@@ -170,6 +170,30 @@ def test_scale_touches_floats_only(made: tuple[Tree], factor: float) -> None:
         assert np.array_equal(wide(result, leaf.name), wanted, equal_nan=leaf.dtype in FLOATS)
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("F32", 23), ("F16", 10), ("BF16", 7)])
+def test_steps_below_a_rounding_add_up_where_what_is_owed_is_kept(dtype: str, bits: int) -> None:
+    layout, ulp = Layout.placed([("w", dtype, (3,))]), 2.0**-bits
+
+    def tree(*numbers: float) -> Tree:
+        out = np.empty(layout.nbytes, np.uint8)
+        core.from_float(np.array(numbers), dtype, out)
+        return Tree(layout, out)
+
+    begin, here, there = tree(1.0, 1.0, -1.0), tree(0.0, 0.0, 0.0), tree(ulp / 8, -ulp / 8, ulp / 8)
+    plain, exact, owed = begin, begin, None
+    for _ in range(64):
+        plain = core.towards(plain, here, there, 1.0)
+        exact, owed = core.towards_owing(exact, here, there, 1.0, owed)
+    assert bytes(plain.buffer) == bytes(begin.buffer)
+    assert bytes(exact.buffer) == bytes(tree(1 + 8 * ulp, 1 - 8 * ulp, -1 + 8 * ulp).buffer)
+
+
+def test_nothing_is_owed_of_what_is_not_finite() -> None:
+    x, a, b = (Tree.of({"w": np.array([number, 1.0], np.float32)}) for number in (np.inf, 0.0, np.nan))
+    _, owed = core.towards_owing(x, a, b, 0.5, None)
+    assert np.isfinite(owed["w"]).all()
+
+
 def test_infinity_stays_infinity() -> None:
     tree = Tree.of({"a": np.array([np.inf, -np.inf, np.nan, 2.0])})
     assert np.array_equal(core.scale(tree, 2.0)["a"], [np.inf, -np.inf, np.nan, 4.0], equal_nan=True)
