@@ -109,6 +109,7 @@ def test_an_initial_model_never_comes(tmp_path: Path) -> None:
         node = by_hand(running, "n0", {"main": SIZE})
         assert order_of(node, "main")[0].kind == "init"
         assert waited(running, "no-progress")["job"] == "main"
+        node.client.close()
 
 
 def test_a_job_that_no_node_has_joined_is_not_missed(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def script() -> str:
 
 
 def violations(page: Page) -> Any:
-    """What axe-core objects to."""
+    """What axe-core objects to, once the page has come into the frame around it, which is there first."""
+    page.locator("h1").first.wait_for()
     page.evaluate(script())
     return page.evaluate(FIND)
