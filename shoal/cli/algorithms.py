@@ -12,18 +12,22 @@ from shoal.cli.text import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 
 def algorithms(
     name: Annotated[str, typer.Argument(metavar="NAME", help="show only this one", show_default=False)] = "",
 ) -> None:
-    """List algorithms, schedules, filters, selections and ways of mixing, with their fields and defaults."""
+    """List algorithms, schedules, filters, selections and ways of mixing; one of them with its fields and defaults."""
     from shoal.core.errors import ShoalError
     from shoal.plugins import KINDS, PEER_KINDS, suggestion
 
     kinds = {**KINDS, **PEER_KINDS}
     found = [
-        describe(what, key, kind) for what, known in kinds.items() for key, kind in known().items() if name in ("", key)
+        describe(what, key, kind)
+        for what, known in kinds.items()
+        for key, kind in sorted(known().items())
+        if name in ("", key)
     ]
     if not found:
         every = [key for known in kinds.values() for key in known()]
@@ -32,13 +36,27 @@ def algorithms(
             code="usage.name",
             hint=suggestion(name, every),
         )
-    shown: list[RenderableType] = []
-    for one in found:
-        rows = table("field", "type", "default", "meaning", right=["default"], prose=("type", "meaning"))
-        for field in one["fields"]:
-            rows.add_row(field["name"], field["type"], str(field["default"]), field["about"])
-        shown += [f"\n[bold]{one['kind']} {one['name']}[/]  {one['title']}\n[dim]{one['about']}[/]", rows]
-    out.answer({"plugins": found}, *shown)
+    if name:
+        out.answer({"plugins": found}, *(part for one in found for part in in_full(one)))
+    else:
+        out.answer({"plugins": found}, overview(found), "[dim]fields and defaults: shoal algorithms NAME[/]")
+
+
+def overview(found: list[dict[str, Any]]) -> Table:
+    """One line for each."""
+    made = table("kind", "name", "paper", "what it does", prose=("paper", "what it does"))
+    for before, one in zip([None, *found], found, strict=False):
+        kind = one["kind"] if before is None or before["kind"] != one["kind"] else ""
+        made.add_row(kind, f"[bold]{one['name']}[/]", one["title"], one["about"])
+    return made
+
+
+def in_full(one: dict[str, Any]) -> list[RenderableType]:
+    """One with its fields."""
+    rows = table("field", "type", "default", "meaning", right=["default"], prose=("type", "meaning"))
+    for field in one["fields"]:
+        rows.add_row(field["name"], field["type"], str(field["default"]), field["about"])
+    return [f"\n[bold]{one['kind']} {one['name']}[/]  {one['title']}\n[dim]{one['about']}[/]", rows]
 
 
 def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:

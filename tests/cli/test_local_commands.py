@@ -81,6 +81,15 @@ def test_algorithms_with_their_fields(shoal: Shoal) -> None:
             assert field["about"], f"{one['name']}.{field['name']}"
 
 
+def test_algorithms_at_a_glance(shoal: Shoal) -> None:
+    said = shoal("algorithms").stdout
+    found = envelope(shoal("algorithms", "--json"))["data"]["plugins"]
+    assert all(one["name"] in said and one["title"].split(",")[0] in said for one in found)
+    assert said.count("selection") == 1, "the kind stands at its first"
+    assert "batch_size" not in said
+    assert "batch_size" in shoal("algorithms", "fedavg").stdout
+
+
 def test_one_algorithm(shoal: Shoal) -> None:
     said = shoal("algorithms", "rounds").stdout
     assert "schedule rounds" in said
