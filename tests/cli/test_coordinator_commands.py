@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 
 from shoal.cli import api as module
-from shoal.cli import run
 from shoal.runtime.backoff import Backoff
 from tests.cli.commands import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import Answer, Asked, FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
+from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
 
 CONNECTIONS = 100
 """More than two runs can make: a stream that has ended is opened again while its last event is still looked at."""
@@ -323,22 +321,6 @@ def test_warnings_are_shown_and_decisions_with_verbose(shoal: Shoal, fake: FakeC
     assert "version  1 after 1 s, 91.0 %" in loud
 
 
-def test_what_operators_are_told_of_is_said_once_to_who_waits(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
-    """A job that waits for room on the disk says nothing itself."""
-    run_answers(fake, place)
-    low = {"id": 1, "kind": "disk-low", "job": "", "text": "12 MiB [are] left", "cleared_at": None}
-    lost = {"id": 2, "kind": "node-lost", "job": "digits", "text": "node-2 has fallen silent", "cleared_at": None}
-    fake.answers["GET /alerts"] = {"alerts": [{**low, "id": 3, "job": "other"}, low]}
-    over = ("alert", {**lost, "id": 4, "cleared_at": "2026-01-02T03:04:12.000Z"})
-    answers = [a_job(), a_job(state="done")]
-    fake.answers["GET /jobs/digits"] = lambda asked: answers.pop(0) if len(answers) > 1 else answers[0]
-    script = [("hello", {}), ("alert", low), ("alert", lost), over, ("job", a_job(state="done"))]
-    fake.events = [script] * CONNECTIONS
-    said = shoal("run", "job.toml", env=at(fake)).stderr
-    assert said == "warning: disk-low: 12 MiB [are] left\nwarning: node-lost: node-2 has fallen silent\n"
-    assert any("standing=true" in asked.query for asked in fake.asked if asked.path.endswith("/alerts"))
-
-
 def test_run_begins_with_a_given_model(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     import numpy as np
     from safetensors.numpy import load, save_file
@@ -363,23 +345,6 @@ def test_run_begins_with_a_given_model(shoal: Shoal, fake: FakeCoordinator, plac
     digest = sent.path.rpartition("/")[2]
     assert (sent.method, load(sent.body)["w"].tolist()) == ("PUT", [1, 1, 1])
     assert made.json()["start_model"] == digest
-
-
-def test_a_coordinator_that_takes_long_over_a_given_model_is_waited_for(
-    shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_answers(fake, place)
-    made = fake.answers["POST /jobs"]
-
-    def slowly(asked: Asked) -> Answer:
-        time.sleep(0.6)
-        return made(asked) if callable(made) else made
-
-    fake.answers["POST /jobs"] = slowly
-    monkeypatch.setattr(run, "send_model", lambda *_: "0" * 64)
-    impatient = at(fake) | {"SHOAL_CLIENT__TIMEOUT_S": "0.3"}
-    assert shoal("run", "job.toml", "--model", "m.safetensors", env=impatient).exit_code == 0
-    assert shoal("run", "job.toml", env=impatient).exit_code == 3
 
 
 def test_a_wrong_job_file_never_reaches_the_coordinator(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

@@ -1,0 +1,59 @@
+"""What whoever waits for a job is told, and how long he waits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import api, run
+from shoal.runtime.backoff import Backoff
+from tests.cli.commands import run_answers
+from tests.cli.conftest import Shoal
+from tests.cli.fake import Answer, Asked, FakeCoordinator, a_job
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Don't wait for reconnections."""
+    monkeypatch.setattr(api, "TICK_S", 0.02)
+    monkeypatch.setattr(api, "RECONNECT", Backoff(0.01, 0.02, 2.0))
+
+
+def at(fake: FakeCoordinator) -> dict[str, str]:
+    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+
+
+def test_what_operators_are_told_of_is_said_once_to_who_waits(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    """A job that waits for room on the disk says nothing itself."""
+    run_answers(fake, place)
+    low = {"id": 1, "kind": "disk-low", "job": "", "text": "12 MiB [are] left", "cleared_at": None}
+    lost = {"id": 2, "kind": "node-lost", "job": "digits", "text": "node-2 has fallen silent", "cleared_at": None}
+    fake.answers["GET /alerts"] = {"alerts": [{**low, "id": 3, "job": "other"}, low]}
+    fake.answers["GET /jobs/digits"] = a_job()
+    over = ("alert", {**lost, "id": 4, "cleared_at": "2026-01-02T03:04:12.000Z"})
+    fake.events = [[("hello", {}), ("alert", low), ("alert", lost), over, ("job", a_job(state="done"))]]
+    said = shoal("run", "job.toml", env=at(fake)).stderr.splitlines()
+    assert [line for line in said if line.startswith("warning")] == [
+        "warning: disk-low: 12 MiB [are] left",
+        "warning: node-lost: node-2 has fallen silent",
+    ]
+    assert any("standing=true" in asked.query for asked in fake.asked if asked.path.endswith("/alerts"))
+
+
+def test_a_coordinator_that_takes_long_over_a_given_model_is_waited_for(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_answers(fake, place)
+    made = fake.answers["POST /jobs"]
+
+    def slowly(asked: Asked) -> Answer:
+        time.sleep(0.6)
+        return made(asked) if callable(made) else made
+
+    fake.answers["POST /jobs"] = slowly
+    monkeypatch.setattr(run, "send_model", lambda *_: "0" * 64)
+    impatient = at(fake) | {"SHOAL_CLIENT__TIMEOUT_S": "0.3"}
+    assert shoal("run", "job.toml", "--model", "m.safetensors", env=impatient).exit_code == 0
+    assert shoal("run", "job.toml", env=impatient).exit_code == 3
