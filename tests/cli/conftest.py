@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from shoal.cli import api
 from shoal.cli.app import app
+from shoal.runtime.backoff import Backoff
 from tests.cli.fake import FakeCoordinator
 from tests.house.sources import ROOT
 
@@ -51,6 +53,13 @@ def fake() -> Iterator[FakeCoordinator]:
     """A server that answers as it is told."""
     with FakeCoordinator() as server:
         yield server
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Don't wait for reconnections."""
+    monkeypatch.setattr(api, "TICK_S", 0.02)
+    monkeypatch.setattr(api, "RECONNECT", Backoff(0.01, 0.02, 2.0))
 
 
 def envelope(result: Result) -> dict[str, Any]:

@@ -117,6 +117,11 @@ class FakeCoordinator:
         handler.close_connection = True
 
 
+def at(fake: FakeCoordinator) -> dict[str, str]:
+    """The settings of a client there."""
+    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+
+
 def send(handler: BaseHTTPRequestHandler, found: Answer) -> None:
     """One answer, as the coordinator would put it."""
     if isinstance(found, Problem):

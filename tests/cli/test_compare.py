@@ -11,7 +11,7 @@ from shoal.cli import api as module
 from shoal.runtime.backoff import Backoff
 from tests.cli.commands import run_files
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import Asked, FakeCoordinator, a_job, a_version
+from tests.cli.fake import Asked, FakeCoordinator, a_job, a_version, at
 from tests.cli.test_simulate import JOB, TOY
 
 
@@ -21,10 +21,6 @@ def stage(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "toy.py").write_text(TOY)
     monkeypatch.setattr(module, "TICK_S", 0.02)
     monkeypatch.setattr(module, "RECONNECT", Backoff(0.01, 0.02, 2.0))
-
-
-def at(fake: FakeCoordinator) -> dict[str, str]:
-    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
 
 
 def row(said: str, name: str) -> str:

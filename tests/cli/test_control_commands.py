@@ -6,11 +6,7 @@ from pathlib import Path
 
 from tests.cli.commands import MODEL, export_answers, model_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job
-
-
-def at(fake: FakeCoordinator) -> dict[str, str]:
-    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, at
 
 
 def sent(fake: FakeCoordinator, method: str, path: str) -> list[object]:

@@ -9,25 +9,14 @@ from typing import Any
 
 import pytest
 
-from shoal.cli import api as module
-from shoal.runtime.backoff import Backoff
 from tests.cli.commands import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version
+from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version, at
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 CONNECTIONS = 100
 """More than two runs can make: a stream that has ended is opened again while its last event is still looked at."""
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Don't wait for reconnections."""
-    monkeypatch.setattr(module, "TICK_S", 0.02)
-    monkeypatch.setattr(module, "RECONNECT", Backoff(0.01, 0.02, 2.0))
-
-
-def at(fake: FakeCoordinator) -> dict[str, str]:
-    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
 
 
 # Jobs and nodes

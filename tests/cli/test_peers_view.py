@@ -10,7 +10,7 @@ import pytest
 from shoal.cli import api as module
 from shoal.runtime.backoff import Backoff
 from tests.cli.conftest import Shoal
-from tests.cli.fake import FakeCoordinator, a_job
+from tests.cli.fake import FakeCoordinator, a_job, at
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +18,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Don't wait for reconnections."""
     monkeypatch.setattr(module, "TICK_S", 0.02)
     monkeypatch.setattr(module, "RECONNECT", Backoff(0.01, 0.02, 2.0))
-
-
-def at(fake: FakeCoordinator) -> dict[str, str]:
-    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
 
 
 def a_peer(name: str, **changes: Any) -> dict[str, Any]:

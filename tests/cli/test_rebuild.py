@@ -8,11 +8,7 @@ from pathlib import Path
 from shoal.trust.keys import Key
 from tests.cli.commands import COMMANDS, MODEL
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, a_job
-
-
-def at(fake: FakeCoordinator) -> dict[str, str]:
-    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+from tests.cli.fake import FakeCoordinator, a_job, at
 
 
 def test_a_coordinator_that_has_the_job_is_not_given_it_again(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

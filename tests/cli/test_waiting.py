@@ -7,22 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import api, run
-from shoal.runtime.backoff import Backoff
+from shoal.cli import run
 from tests.cli.commands import run_answers
 from tests.cli.conftest import Shoal
-from tests.cli.fake import Answer, Asked, FakeCoordinator, a_job
+from tests.cli.fake import Answer, Asked, FakeCoordinator, a_job, at
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Don't wait for reconnections."""
-    monkeypatch.setattr(api, "TICK_S", 0.02)
-    monkeypatch.setattr(api, "RECONNECT", Backoff(0.01, 0.02, 2.0))
-
-
-def at(fake: FakeCoordinator) -> dict[str, str]:
-    return {"SHOAL_CLIENT__URL": fake.url, "SHOAL_CLIENT__TOKEN": "sho_x"}
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def test_what_operators_are_told_of_is_said_once_to_who_waits(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
