@@ -33,11 +33,31 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* A map of settings as variables: leaseS or lease_s becomes PREFIX__LEASE_S. */ -}}
+{{- /* A resource of ours is called so, and a word: 52 characters at most, for a StatefulSet adds eleven to its name. */ -}}
+{{- define "shoal.name" -}}
+{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* A map of settings as variables: leaseS or lease_s becomes PREFIX__LEASE_S. Whatever is no text is written as JSON:
+       that is how shoal reads lists and maps, and a number of a values file would else come as 8.6e+09. */ -}}
 {{- define "shoal.variables" -}}
 {{- $prefix := .prefix -}}
 {{- range $name, $value := .settings }}
 - name: {{ $prefix }}__{{ $name | snakecase | upper }}
-  value: {{ $value | toString | quote }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Where a coordinator finds its secrets. */ -}}
+{{- define "shoal.secrets" -}}
+{{- if .database.secret }}
+- {name: SHOAL_COORDINATOR__DATABASE_URL_FILE, value: /run/secrets/database/url}
+{{- end }}
+{{- if .blobs.secret }}
+- {name: SHOAL_COORDINATOR__BLOBS_KEY_ID_FILE, value: /run/secrets/blobs/id}
+- {name: SHOAL_COORDINATOR__BLOBS_SECRET_FILE, value: /run/secrets/blobs/secret}
+{{- end }}
+{{- if .operatorToken.secret }}
+- {name: SHOAL_COORDINATOR__OPERATOR_TOKEN_FILE, value: /run/secrets/operator/token}
 {{- end }}
 {{- end }}
