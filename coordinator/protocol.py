@@ -11,6 +11,9 @@ come at `body_bytes_per_s_min` on average.
 
 **Crowds.** A request that came while more than `connections_max` connections were open says so, and the guard refuses
 it. What is no HTTP at all reaches nobody: it is answered here, with a problem as everywhere.
+
+**The end.** Over TLS a connection is closed when the other side has said goodbye too, and whoever keeps one without
+reading from it never does. A server that ends waits for that no longer than `GOODBYE_S`.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 SCOPE_KEY = "shoal.exchange"
 BREAK_KEY = "shoal.break"
 """Where a request's scope has the function that hangs up, with an answer half-given."""
+
+GOODBYE_S = 0.5
 
 
 class Label(NamedTuple):
@@ -113,6 +118,7 @@ class MeteredProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.exchange = Exchange()
         self._due = 0  # of the body in hand, as announced
+        self._ending = False
         own = self.settings
         patience = Patience(own.head_receipt_s, own.body_grace_s, own.body_bytes_per_s_min)
         self._receipt = Receipt(patience, self)
@@ -181,6 +187,20 @@ class MeteredProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._settle()
         super().on_response_complete()
+        self._await_goodbye()
+
+    def shutdown(self) -> None:
+        self._ending = True
+        super().shutdown()
+        self._await_goodbye()
+
+    def _await_goodbye(self) -> None:
+        if self._ending and self.transport.is_closing():
+            self.loop.call_later(GOODBYE_S, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self in self.connections and not self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def wrote(self, count: int) -> bool:
         """The transport has taken `count` bytes. The first write of a response is its head: whether this was one."""

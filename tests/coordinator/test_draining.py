@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
+from coordinator.protocol import MeteredProtocol
+from coordinator.serve import GRACE_S
 from shoal import wire
 from shoal.core.message import Ack
 from tests.coordinator.raw import answer, connected, head
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import Event, listening
 from tests.coordinator.stage import Stage, set_up
+from tests.runtime.servers import CERTIFICATE
 
 LONG_S = 100
 
@@ -68,3 +75,32 @@ def test_a_sigterm_lets_everything_come_to_its_end(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as running:
         hub = running.driver("main").hub
         assert [report.node for report in hub.gathered.reports] == ["n0"], "what was acknowledged is there"
+
+
+def test_whoever_keeps_a_connection_and_does_not_listen_is_not_waited_for(tmp_path: Path) -> None:
+    """Over TLS a goodbye wants an answer."""
+    running = Inside(tmp_path / "data", tls_cert=CERTIFICATE, tls_key=CERTIFICATE).start()
+    context = ssl.create_default_context(cafile=CERTIFICATE)
+    with connected(running.url) as raw, context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped:
+        wrapped.sendall(head("GET", "/healthz"))
+        assert wrapped.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        started = time.monotonic()
+        running.stop()
+        assert time.monotonic() - started < GRACE_S * 0.8
+
+
+@pytest.mark.parametrize("unsent", [0, 5])
+def test_nor_is_anything_cut_off_that_is_still_on_its_way(unsent: int) -> None:
+    hung_up: list[bool] = []
+
+    class Transport:
+        def get_write_buffer_size(self) -> int:
+            return unsent
+
+        def abort(self) -> None:
+            hung_up.append(True)
+
+    protocol: Any = object.__new__(MeteredProtocol)
+    protocol.transport, protocol.connections = Transport(), {protocol}
+    protocol._hang_up()
+    assert bool(hung_up) == (not unsent)
