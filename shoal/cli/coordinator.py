@@ -51,10 +51,11 @@ def coordinator(
     The first start makes an operator token in DATA/operator.token. Ctrl-C ends gracefully: nothing is lost, at whatever
     moment; a second Ctrl-C ends at once.
     """
-    from coordinator.memory import keep_big_blocks
+    from coordinator.memory import keep_big_blocks, search_seldom
     from shoal.cli.values import assignments
 
     keep_big_blocks()
+    search_seldom()
     run = _runner()
     from coordinator.settings import Settings
     from shoal.runtime import logs

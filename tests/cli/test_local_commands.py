@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sqlite3
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from coordinator.memory import GARBAGE
 from shoal.cli import doctor
 from shoal.cli.config import sections
 from shoal.settings import SECTIONS
 from tests.cli.commands import COMMANDS
 from tests.cli.conftest import Shoal, envelope
 from tests.cli.fake import FakeCoordinator, Problem
+
+
+@pytest.fixture(autouse=True)
+def own_garbage() -> Iterator[None]:
+    """A coordinator's process searches for garbage in its own way; this one goes on in the way it did."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
 
 
 # Config
@@ -278,6 +289,13 @@ def test_coordinator_takes_its_settings_from_everywhere(
     assert (settings.port, settings.lease_s, settings.beat_s, settings.models_kept) == (18080, 3, 1, 5)
     for part in ("http://127.0.0.1:18080", str(place / "here/operator.token"), "shoal token create"):
         assert part in result.stdout
+
+
+def test_coordinator_seldom_searches_for_garbage(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: seen.append(gc.get_threshold()) or 0)
+    assert shoal("coordinator").exit_code == 0
+    assert seen == [GARBAGE]
 
 
 @pytest.mark.parametrize(
