@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
 
 from coordinator import failures, jump, reports
+from coordinator.bulk import Bulk
 from coordinator.crash import crashpoint
 from coordinator.dialects import insert
 from coordinator.failures import Failure
@@ -32,8 +33,8 @@ SNAPSHOTS_KEPT = 2
 _JOB: BindParameter[str] = bindparam("of_job")
 _SEQ: BindParameter[int] = bindparam("of_seq")
 _NUMBER: BindParameter[int] = bindparam("of_number")
-_ADD_EVENT = events.insert()
-_ADD_UPDATE = updates.insert()
+_ADD_EVENTS = Bulk(insert(events))
+_ADD_UPDATES = Bulk(insert(updates))
 _ADD_VERSION = insert(versions).on_conflict_do_nothing()
 _ADD_FEED = insert(feed).on_conflict_do_nothing().returning(feed.c.id)
 _ADD_SNAPSHOT = insert(snapshots).on_conflict_do_nothing()
@@ -85,10 +86,9 @@ def append(connection: Connection, job: str, entries: Sequence[Entry]) -> None:
         {"job": job, "seq": e.seq, "now": e.now, "at": e.at, "event": wire.to_json(e.event), "aside": False}
         for e in entries
     ]
-    connection.execute(_ADD_EVENT, rows)
+    _ADD_EVENTS.write(connection, rows)
     bodies = [{"job": job, "seq": e.seq, "body": e.body} for e in entries if e.body is not None]
-    if bodies:
-        connection.execute(_ADD_UPDATE, bodies)
+    _ADD_UPDATES.write(connection, bodies)
     crashpoint("journal.append")
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, select
 
+from coordinator.bulk import Bulk
 from coordinator.dialects import insert
 from coordinator.stopwatch import UNKNOWN, Phases
 from coordinator.tables import reports
@@ -20,7 +21,7 @@ from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Event, Send
 from shoal.core.message import Ack, Kind, OrderId, Report
 
-_ADD = insert(reports).on_conflict_do_nothing()
+_ADD = Bulk(insert(reports).on_conflict_do_nothing())
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class Kept(NamedTuple):
 
 def keep(connection: Connection, job: str, found: Sequence[Kept]) -> None:
     """Write reports down. One that was written before stays as it is."""
-    if found:
-        connection.execute(_ADD, [_row(job, *one) for one in found])
+    _ADD.write(connection, [_row(job, *one) for one in found])
 
 
 def _row(job: str, report: Counted, seq: int, now: float, at: float) -> dict[str, object]:

@@ -1,0 +1,79 @@
+"""Many rows of one kind, in few statements.
+
+SQLAlchemy hands a driver one statement for each row. With each, SQLite's driver lets go of the interpreter, and waits
+until the threads that answer let it have that back. Here a statement has as many rows as a power of two: so there are
+few different ones, which drivers know from the last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Dialect, bindparam
+from sqlalchemy.dialects.postgresql import Insert
+
+PARAMETERS_MAX = 900
+"""In one statement: SQLite before 3.32 takes no more than 999."""
+
+_KNOWN = 64
+
+Row = Mapping[str, Any]
+Convert = Callable[[Any], Any]
+
+
+class _Statement(NamedTuple):
+    """An INSERT of some rows, as drivers of one kind take it."""
+
+    text: str
+    names: tuple[str, ...] | None
+    """Of its parameters, row by row; None: the driver takes them in this order."""
+
+
+class Bulk:
+    """Like that INSERT, which has no values yet."""
+
+    def __init__(self, insert: Insert) -> None:
+        self._insert = insert
+        self._statement = lru_cache(_KNOWN)(self._compiled)
+        self._converters = lru_cache(_KNOWN)(self._found_converters)
+
+    def write(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Insert these, which all name the same columns; if there are none, nothing happens."""
+        if not rows:
+            return
+        dialect, columns = connection.dialect, tuple(rows[0])
+        values = self._values(dialect, columns, rows)
+        size = 1 << (PARAMETERS_MAX // len(columns)).bit_length() - 1
+        done = 0
+        while done < len(rows):
+            while size > len(rows) - done:
+                size >>= 1
+            text, names = self._statement(dialect, columns, size)
+            part = tuple(value for row in values[done : done + size] for value in row)
+            connection.exec_driver_sql(text, part if names is None else dict(zip(names, part, strict=True)))
+            done += size
+
+    def _values(self, dialect: Dialect, columns: tuple[str, ...], rows: Sequence[Row]) -> list[list[Any]]:
+        """Row by row, as the driver wants them."""
+        values = [[row[name] for name in columns] for row in rows]
+        for place, convert in self._converters(dialect, columns):
+            for one in values:
+                one[place] = convert(one[place])
+        return values
+
+    def _found_converters(self, dialect: Dialect, columns: tuple[str, ...]) -> list[tuple[int, Convert]]:
+        types = [self._insert.table.c[name].type.dialect_impl(dialect) for name in columns]
+        made = [kind.bind_processor(dialect) for kind in types]
+        return [(place, convert) for place, convert in enumerate(made) if convert is not None]
+
+    def _compiled(self, dialect: Dialect, columns: tuple[str, ...], size: int) -> _Statement:
+        kinds = {name: self._insert.table.c[name].type for name in columns}
+        rows = [{name: bindparam(f"{name}_{row}", type_=kinds[name]) for name in columns} for row in range(size)]
+        compiled: Any = self._insert.values(rows).compile(dialect=dialect)
+        names = tuple(parameter.key for row in rows for parameter in row.values())
+        if not compiled.positional:
+            return _Statement(str(compiled), names)
+        assert tuple(compiled.positiontup) == names, "SQLAlchemy puts the columns into another order than the table's"
+        return _Statement(str(compiled), None)
