@@ -29,6 +29,12 @@ class Settings(BaseModel):
     blobs_key_id: str = Field("", description="key id for the S3 store; empty: as AWS's own tools find it")
     blobs_secret: SecretStr = Field(SecretStr(""), description="its secret")
     blobs_ttl_s: float = Field(3600.0, ge=1, le=604800, description="life of an address by which a node is sent there")
+    near_bytes_max: int = Field(
+        16 * 2**30,
+        ge=0,
+        description="copies of what lies in the S3 store that are kept in the data folder; "
+        "those not used for longest go first, and are read again when they are needed",
+    )
     advertise: str = Field(
         "",
         description="where other coordinators of the same PostgreSQL database reach this one, such as http://10.0.0.3:8080;"

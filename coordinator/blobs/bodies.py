@@ -3,6 +3,7 @@
     put, adopt     write here -> put into the store -> rename here      what has its name here is in the store
     open           copy from the store, hashed on the way -> read here
     delete         gone here at once; from the store when `reap` comes to it, unless somebody has put it again
+    trim           the copies that were not used for longest go here, beyond `near_bytes_max` of all jobs together
 
 So sums, models and updates are read from files whatever the store is, none is ever in memory as a whole, and whoever
 finds a body here knows without asking that the store has it.
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -24,6 +27,9 @@ from shoal.core.message import Ref
 from shoal.runtime.store import CrashPoint, FileBodies, FileSource, no_crash, storing, write_all
 
 INCOMING = ".incoming"
+
+REST_S = 60.0
+"""A copy that was used so lately stays: somebody may be about to open it. Nor are copies looked at more often."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -37,13 +43,31 @@ async def asked(bodies: FileBodies, call: Callable[P, T], *arguments: P.args, **
 class FarStore(BlobStore):
     """A store that is not this machine's files. A job has one `StoredBodies`: it knows what is being deleted."""
 
-    def __init__(self) -> None:
+    def __init__(self, near_bytes_max: int) -> None:
+        self.near_bytes_max = near_bytes_max
         self._bodies: dict[tuple[str, Path], StoredBodies] = {}
+        self.using = threading.Lock()
+        self._trim_at = 0.0
 
     def bodies(self, job: str, near: Path, at: CrashPoint = no_crash) -> StoredBodies:
         if (job, near) not in self._bodies:
             self._bodies[job, near] = StoredBodies(self, job, near, at)
         return self._bodies[job, near]
+
+    def trim(self) -> None:
+        """Let no more copies lie here than may, if it is time to look."""
+        if time.monotonic() < self._trim_at:
+            return
+        self._trim_at = time.monotonic() + REST_S
+        copies = sorted(copy for bodies in list(self._bodies.values()) for copy in bodies.copies())
+        surplus = sum(nbytes for _, nbytes, _ in copies) - self.near_bytes_max
+        for _, nbytes, path in copies:
+            if surplus <= 0:
+                return
+            with self.using, storing(path):
+                if path.exists() and path.stat().st_mtime < time.time() - REST_S:
+                    path.unlink()
+                    surplus -= nbytes
 
 
 class StoredBodies(FileBodies):
@@ -51,7 +75,7 @@ class StoredBodies(FileBodies):
 
     far = True
 
-    def __init__(self, store: BlobStore, job: str, folder: Path, at: CrashPoint = no_crash) -> None:
+    def __init__(self, store: FarStore, job: str, folder: Path, at: CrashPoint = no_crash) -> None:
         super().__init__(folder, at)
         self.store, self.job = store, job
         self._doomed: set[str] = set()  # deleted, but not yet in the store
@@ -95,9 +119,27 @@ class StoredBodies(FileBodies):
         for ref in refs:
             self._copy(ref)
 
+    def copies(self) -> list[tuple[float, int, Path]]:
+        """When each copy was used last, and how large it is."""
+        found = []
+        for digest in FileBodies.digests(self):
+            with suppress(FileNotFoundError):
+                about = self.path(digest).stat()
+                found.append((about.st_mtime, about.st_size, self.path(digest)))
+        return found
+
+    def _is_near(self, digest: str) -> bool:
+        """Whether there is a copy; then it stays for a while."""
+        with self.store.using, storing(self.folder):
+            try:
+                os.utime(self.path(digest))
+            except FileNotFoundError:
+                return False
+            return True
+
     def _copy(self, ref: Ref) -> None:
         """Bring a body here, unless it is, and it is there."""
-        if super().size(ref.digest) is not None or self.size(ref.digest) != ref.nbytes:
+        if self._is_near(ref.digest) or self.size(ref.digest) != ref.nbytes:
             return
         temporary, sha = self.temporary(), hashlib.sha256()
         with storing(temporary), temporary.open("xb", buffering=0) as file:
@@ -125,6 +167,7 @@ class StoredBodies(FileBodies):
             self._doomed.add(digest)
 
     def reap(self) -> None:
+        self.store.trim()
         while True:
             with self._changed:
                 if not self._doomed:

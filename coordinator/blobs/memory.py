@@ -18,8 +18,8 @@ _STORES: defaultdict[str, dict[str, tuple[bytes, float]]] = defaultdict(dict)
 class MemoryStore(FarStore):
     """Blobs in a dictionary; all stores of one name are one."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
+    def __init__(self, name: str, near_bytes_max: int) -> None:
+        super().__init__(near_bytes_max)
         self.name = f"memory://{name}"
         self._blobs, self._lock = _STORES[name], threading.Lock()
 

@@ -36,7 +36,7 @@ def open_store(settings: Settings) -> BlobStore:
     if scheme == "file" and rest.startswith("/"):
         return FolderStore(Path(unquote(urlsplit(url).path)), shared=True)
     if scheme == "memory":
-        return MemoryStore(rest)
+        return MemoryStore(rest, settings.near_bytes_max)
     if scheme == "s3":
         try:
             from coordinator.blobs.s3 import S3Store

@@ -77,7 +77,7 @@ class S3Store(FarStore):
     """Blobs below a prefix of a bucket."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__()
+        super().__init__(settings.near_bytes_max)
         self._place = Place.of(settings.blobs)
         self.name = f"s3://{self._place.bucket}/{self._place.prefix}".rstrip("/")
         self.direct = self._place.presign

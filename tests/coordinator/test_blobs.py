@@ -317,6 +317,45 @@ def test_what_another_coordinator_deleted_is_forgotten(tmp_path: Path) -> None:
     assert not bodies.has(REF.digest)
 
 
+def near(tmp_path: Path, used_s: dict[str, float], near_bytes_max: int) -> dict[str, tuple[FileBodies, Ref]]:
+    """A job for each name, with a copy of 1000 bytes that was used last so many seconds ago."""
+    store = open_store(Settings(blobs=f"memory://{tmp_path}", near_bytes_max=near_bytes_max))
+    found = {}
+    for job, ago_s in used_s.items():
+        data = secrets.token_bytes(1000)
+        bodies = store.bodies(job, tmp_path / job, lambda _: None)
+        ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
+        bodies.keep(ref, data)
+        os.utime(bodies.path(ref.digest), (time.time() - ago_s,) * 2)
+        found[job] = bodies, ref
+    return found
+
+
+def copied(jobs: dict[str, tuple[FileBodies, Ref]]) -> set[str]:
+    return {job for job, (bodies, ref) in jobs.items() if bodies.path(ref.digest).exists()}
+
+
+def test_copies_go_that_were_not_used_for_longest(tmp_path: Path) -> None:
+    jobs = near(tmp_path, {"a": 4000, "d": 1000, "b": 3000, "c": 2000}, 2000)
+    bodies, ref = jobs["a"]
+    bodies.open(ref)
+    jobs["d"][0].reap()
+    assert copied(jobs) == {"a", "d"}
+    assert all(one.has(held.digest) for one, held in jobs.values())
+    bodies, ref = jobs["b"]
+    assert hashlib.sha256(bodies.open(ref)[0:1000]).hexdigest() == ref.digest, "read again from the store"
+    assert copied(jobs) == {"a", "b", "d"}, "until the next look"
+    bodies.reap()
+    assert copied(jobs) == {"a", "b", "d"}, "which is not at once"
+
+
+def test_a_copy_that_was_used_just_now_stays(tmp_path: Path) -> None:
+    """Somebody may be about to open it."""
+    jobs = near(tmp_path, {"a": 1000, "b": 1, "c": 0}, 0)
+    jobs["a"][0].reap()
+    assert copied(jobs) == {"b", "c"}
+
+
 def test_a_damaged_blob_is_named(tmp_path: Path) -> None:
     store = opened(f"memory://{tmp_path}")
     store.put(KEY, b"x" * len(DATA))
