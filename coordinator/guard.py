@@ -53,8 +53,8 @@ class Guard:
             for message in problems.raw(*refused, scope["path"]):
                 await sending(message)
             return
-        receiving, closing = _closing_on_strangers(scope, receive, send)
-        await self.app(scope, receiving, with_headers(closing, scope["path"], self.steering))
+        body = _Body(scope, receive)
+        await self.app(scope, body.receive, with_headers(send, scope["path"], self.steering, body))
 
 
 def refusal(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, str, str, str] | None:
@@ -89,39 +89,41 @@ def _limit(path: str, settings: Settings) -> int:
     return settings.json_bytes_max
 
 
-def _closing_on_strangers(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Close the connection on whoever may not send what he is sending: else all of it would have to be read.
+class _Body:
+    """What a request sends, and whether all of it was read."""
 
-    Whom we know may send to the end of his body and then reads why it was refused.
-    """
-    unread = any(name == b"content-length" and value != b"0" for name, value in scope["headers"])
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive) -> None:
+        self._scope, self._receive = scope, receive
+        self._more = True
 
-    async def receiving() -> Message:
-        nonlocal unread
-        message = await receive()
-        unread = unread and message.get("more_body", False)
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._more = message.get("more_body", False)
         return message
 
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and unread and message["status"] in STRANGERS:
-            message["headers"] = [*message["headers"], (b"connection", b"close")]
-        await send(message)
-
-    return receiving, sending
+    @property
+    def unread(self) -> bool:
+        announced = (name == b"content-length" and value != b"0" for name, value in self._scope["headers"])
+        return self._more and any(announced)
 
 
-def with_headers(send: Send, path: str, steering: Steering | None = None) -> Send:
+def with_headers(send: Send, path: str, steering: Steering | None = None, body: _Body | None = None) -> Send:
     """Add the headers that make a browser careful; and who is to come again is told when, so that not all come at once.
 
-    The API's own documentation loads its script from elsewhere.
+    The API's own documentation loads its script from elsewhere. The connection is closed on whoever may not send what
+    he is sending: else all of it would have to be read. Whom we know may send to the end of his `body` and then reads
+    why it was refused.
     """
     headers = HEADERS[:-1] if path.startswith(_DOCS) else HEADERS
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
+            status = message["status"]
             message["headers"] = [*message["headers"], *headers]
-            if steering is not None and message["status"] in problems.RETRY_AFTER_S:
+            if steering is not None and status in problems.RETRY_AFTER_S:
                 message["headers"] = _spread(message["headers"], steering.pause_s())
+            if status in STRANGERS and body is not None and body.unread:
+                message["headers"].append((b"connection", b"close"))
         await send(message)
 
     return sending

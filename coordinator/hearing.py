@@ -106,7 +106,8 @@ class Hearing:
 
     async def reported(self, said: Report, payload: bytes) -> Response:
         """The same, once its head is known to be right."""
-        message = replace(said, node=self.node)  # the credential says who it is, not the body
+        # the credential says who it is, not the body
+        message = said if said.node == self.node else replace(said, node=self.node)
         crashpoint("report.received")
         driver = self._driver()
         if driver is None:

@@ -19,8 +19,7 @@ DIGITS_MAX = 20
 
 def loads(data: bytes) -> Any:
     """The value of a JSON text. Raises `ValueError`, or `RecursionError` where it is nested too deep."""
-    text = str(data, "utf-8")  # json.loads would take other encodings as well
-    return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+    return _DECODER.decode(str(data, "utf-8"))  # json.loads would take other encodings as well
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -42,6 +41,11 @@ def _finite(text: str) -> float:
 
 def _whole(text: str) -> int:
     return int(text) if len(text) <= DIGITS_MAX else int(_refuse(f"{text[:DIGITS_MAX]}…"))
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite, parse_int=_whole
+)  # made once: json.loads would make one for each text
 
 
 @cache

@@ -55,6 +55,7 @@ STATE_BYTES_MAX = 32 * 1024
 PIECE_BYTES = 1 << 20
 NEVER_SENT = ("norm", "about", "given_in")  # the receiver's own measurement, and what it was told elsewhere
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 Layouts = dict[str, Layout | None]
@@ -437,7 +438,7 @@ def encode_head(job: str, found: Message, protocol: int | None = None) -> bytes:
 
 def headed(values: dict[str, Any], protocol: int | None = None) -> bytes:
     """A head of these values, and of the protocol (none named: our newest), with its length before it."""
-    head = json.dumps({"shoal": protocol or PROTOCOLS[-1], **values}, separators=(",", ":"), allow_nan=False).encode()
+    head = _ENCODER.encode({"shoal": protocol or PROTOCOLS[-1], **values}).encode()
     return len(head).to_bytes(4, "big") + head
 
 

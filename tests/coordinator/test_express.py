@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from coordinator.express import LISTED_MAX, Asked, asked
 from coordinator.hearing import Hearing
 from shoal import wire
 from tests.coordinator.node import Node
+from tests.coordinator.raw import answer, connected, head
 from tests.coordinator.server import Inside, until
 from tests.coordinator.stage import by_hand, set_up
 
@@ -78,6 +80,25 @@ def test_both_ways_say_the_same(coordinator: Inside, taken: list[str]) -> None:
         short, long = both(node, taken, "POST", f"/jobs/{job}/reports", **more)
         assert short == long
         assert short[0] == (422 if job == "main" else 404)
+    stage.close()
+
+
+def test_a_report_that_comes_in_pieces_is_taken_whole(coordinator: Inside, taken: list[str]) -> None:
+    stage = set_up(coordinator)
+    said = b"".join(stage.frame())
+    who = stage.nodes[0].client.headers["Authorization"]
+    about = {"Content_Type": wire.MEDIA_TYPE, "Content_Length": len(said), "Connection": "close"}
+    taken.clear()
+    with connected(coordinator.url) as raw:
+        raw.sendall(head("POST", "/api/v1/jobs/main/reports", Authorization=who, **about) + said[:10])
+        until("the first piece to be there", lambda: taken)
+        for piece in (said[10:20], said[20:]):
+            raw.sendall(piece)
+            coordinator.call(asyncio.sleep(0))  # so that it is read before the next is sent
+        found, _, sent = answer(raw).partition(b"\r\n\r\n")
+    assert b" 200 " in found.splitlines()[0]
+    assert wire.decode(sent).message.counted  # type: ignore[union-attr]
+    assert taken == ["_report"]
     stage.close()
 
 
