@@ -63,8 +63,6 @@ Layouts = dict[str, Layout | None]
 
 
 # Payloads
-
-
 def _slot_order(name: str) -> tuple[bool, str]:
     return name != "model", name
 

@@ -221,10 +221,8 @@ class Roster:
         """Members that are here and have an order, with its kind; the caller's own."""
         if self._busy is None:
             self._busy = {member.node: member.order.kind for member in self.here() if member.order is not None}
-        given, self._busy = (
-            self._busy,
-            self._busy.copy(),
-        )  # the copy has no holes, and is copied five times faster itself
+        given = self._busy
+        self._busy = given.copy()  # without the holes of what was removed: it can be copied five times faster itself
         return given
 
     def finished(self) -> frozenset[str]:
