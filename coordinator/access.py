@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 
 from coordinator.auth import COOKIE, Principal, Role
+from coordinator.forwarding import VOUCHED_KEY
+from coordinator.inside import OPERATOR
 from coordinator.protocol import SCOPE_KEY, Exchange, Label
 from coordinator.relays import MARK
 from coordinator.service import Coordinator
@@ -33,6 +35,9 @@ async def _coordinator(request: Request) -> Coordinator:
 def principal_of(request: Request) -> Principal | None:
     """Who asks: by bearer token, or by the browser's session cookie. None: nobody that we know."""
     coordinator = coordinator_of(request)
+    vouched = request.scope.get(VOUCHED_KEY)
+    if vouched is not None:
+        return Principal("operator") if vouched == OPERATOR else Principal("node", vouched.removeprefix("node:"))
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if secret:
         found = coordinator.directory.find(secret.strip()) if scheme.lower() == "bearer" else None

@@ -21,6 +21,7 @@ from coordinator.routes import (
     drafts,
     export,
     health,
+    inside,
     jobs,
     models,
     nodes,
@@ -99,6 +100,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.router, prefix="/api/v1")
     app.include_router(health.router)
+    app.include_router(inside.router)
     _serve_dashboard(app, dashboard.assets())
     return app
 

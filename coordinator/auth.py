@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from coordinator.tables import nodes, tokens
 from shoal.core.errors import NotAllowed, Refused
@@ -64,12 +64,24 @@ class Directory:
 
     def load(self, connection: Connection, operator_token: str) -> None:
         """Take up what the database knows, and the operators' own token."""
-        self._known, self._keys = {hashed(operator_token): Principal("operator")}, {}
+        self.clear(operator_token)
         for row in connection.execute(select(nodes).where(~nodes.c.revoked)):
             self.admit(row.secret, Principal("node", row.name))
         for row in connection.execute(select(tokens).where(tokens.c.role != "node")):
-            role: Any = row.grants or row.role
-            self._known[row.secret] = Principal(role, "", row.expires_at)
+            self.admit(row.secret, _person(row))
+
+    def look_up(self, connection: Connection, secret_hash: str) -> None:
+        """Take up whoever has that credential, if the database knows it."""
+        node = connection.execute(select(nodes.c.name).where(nodes.c.secret == secret_hash, ~nodes.c.revoked)).scalar()
+        if node is not None:
+            self.admit(secret_hash, Principal("node", node))
+        row = connection.execute(select(tokens).where(tokens.c.secret == secret_hash, tokens.c.role != "node")).first()
+        if row is not None:
+            self.admit(secret_hash, _person(row))
+
+    def clear(self, operator_token: str) -> None:
+        """Know nobody but the operators."""
+        self._known, self._keys = {hashed(operator_token): Principal("operator")}, {}
 
     def find(self, secret: str) -> Principal | None:
         """Whose credential this is; None for one that is unknown, revoked or expired."""
@@ -90,8 +102,13 @@ class Directory:
         if key is not None:
             self._known.pop(key, None)
 
-    def forget(self, secret: str) -> None:
-        self._known.pop(hashed(secret), None)
+    def forget(self, secret_hash: str) -> None:
+        self._known.pop(secret_hash, None)
+
+
+def _person(row: Row[Any]) -> Principal:
+    role: Any = row.grants or row.role
+    return Principal(role, "", row.expires_at)
 
 
 def add_token(connection: Connection, secret: str, role: str, name: str | None, uses: int, expires_at: float) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from coordinator import describe, journal, papers, readmission
-from coordinator.driver import Start
 from coordinator.manifests import Given
+from coordinator.start import Start
 from coordinator.tables import jobs
 from shoal.core.message import Ref
 from shoal.runtime.store import FileBodies

@@ -68,9 +68,8 @@ class Comparing:
         self, coordinator: Coordinator, names: Sequence[str], target: float | None, points: int
     ) -> Comparison:
         """Runs in the order in which they are named. Raises `Refused` (404) for a job that is not there."""
-        records = [coordinator.record(name) for name in names]
-        jobs = await describe.jobs(coordinator, records)
-        known = await self._columns(coordinator, names)
+        jobs = await describe.named(coordinator, names)
+        known = await self._columns(coordinator, names, {job.name for job in jobs if job.ended_at is not None})
         runs = [known[name] for name in names]
         metrics = {what: common_metric(what, runs) for what in DRAWN}
         judged = next((name for name in metrics.values() if name is not None), None)
@@ -87,14 +86,14 @@ class Comparing:
         dearest = max(jobs, key=lambda job: job.up_bytes + job.down_bytes)
         return Comparison(metrics=metrics, judged=judged, target=wanted, baseline=dearest.name, runs=compared)
 
-    async def _columns(self, coordinator: Coordinator, names: Sequence[str]) -> dict[str, Columns]:
+    async def _columns(self, coordinator: Coordinator, names: Sequence[str], ended: set[str]) -> dict[str, Columns]:
+        """`ended`: those that had ended before anything was read."""
         found = {name: self._ended[name] for name in names if name in self._ended}
         unknown = [name for name in names if name not in found]
-        ended = {name for name in unknown if coordinator.record(name).ended_at is not None}  # before they are read
         fresh: dict[str, Columns] = {}
         for place in range(0, len(unknown), AT_ONCE):
             fresh |= await self._read(coordinator, unknown[place : place + AT_ONCE])
-        self._ended.update((name, fresh[name]) for name in ended)
+        self._ended.update((name, fresh[name]) for name in ended & fresh.keys())
         while len(self._ended) > KEPT:
             self._ended.popitem(last=False)
         return found | fresh

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from coordinator.crash import crashpoint
 from coordinator.places import Fenced, Postgres, place
-from coordinator.seat import Seat
+from coordinator.seat import Post
 from shoal.core.errors import StorageFailed
 
 log = structlog.get_logger()
@@ -48,11 +48,12 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 class Database:
     """Opened with `Database(url, folder)`, which also migrates it. Raises `StorageFailed` with the remedy.
 
-    `folder`: that of the coordinator's data. SQLite needs none. `seat`: at a database that several coordinators share.
+    `folder`: that of the coordinator's data. SQLite needs none. `post`: at a database that several coordinators share;
+    from a deputy's it is opened only when the lead has migrated it.
     """
 
-    def __init__(self, url: str, folder: Path | None = None, seat: Seat | None = None) -> None:
-        self._place = place(url, folder, seat)
+    def __init__(self, url: str, folder: Path | None = None, post: Post | None = None) -> None:
+        self._place, self._migrates = place(url, folder, post), post is None or post.is_lead
         self.fenced = False
         """Whether another coordinator writes now, so that this one never will again."""
         self._commits = 0
@@ -68,8 +69,12 @@ class Database:
         try:
             with engine.connect() as connection:
                 _refuse_newer(connection)
-            for step in (self._seize, lambda: migrate(engine), self._seize):  # at first there is nothing to seize yet
-                step()
+                if not self._migrates:
+                    _refuse_older(connection)
+            if self._migrates:
+                self._seize()  # at first there is nothing to seize yet
+                migrate(engine)
+            self._seize()
         except DBAPIError as error:
             self._place.let_go()
             raise StorageFailed(
@@ -219,13 +224,13 @@ class Database:
                 if self._closing.wait(RECONNECT_S):
                     return False
 
-    async def close(self) -> None:
-        """Finish what is queued, then let go."""
+    async def close(self, *, keeps: bool = False) -> None:
+        """Finish what is queued, then let go. `keeps`: nobody else is to have it before the lease ends."""
         self._closing.set()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         await self.reader.dispose()
-        self._place.let_go()
+        self._place.let_go(keeps=keeps)
 
 
 class _Job:
@@ -295,13 +300,27 @@ def _alembic(url: str) -> Config:
 def _refuse_newer(connection: Connection) -> None:
     """A database that a later release has migrated must not be touched."""
     current = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in ScriptDirectory.from_config(_alembic("")).walk_revisions()}
+    known = {script.revision for script in _scripts().walk_revisions()}
     if current is not None and current not in known:
         raise StorageFailed(
             f"the database is of a newer release of shoal (revision {current})",
             code="storage.newer",
             hint="install that release, or give another folder with --data",
         )
+
+
+def _refuse_older(connection: Connection) -> None:
+    """Only the lead migrates."""
+    if MigrationContext.configure(connection).get_current_revision() != _scripts().get_current_head():
+        raise StorageFailed(
+            "the database is of an earlier release still",
+            code="storage.older",
+            hint="its lead is of that release: stop it, and one of this release brings the database up",
+        )
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_alembic(""))
 
 
 def migrate(engine: Engine, revision: str = "head") -> None:

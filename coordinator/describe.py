@@ -20,8 +20,9 @@ from shoal.core.tree import Tree
 from shoal.core.words import counted
 
 if TYPE_CHECKING:
-    from coordinator.driver import Driver, Start
+    from coordinator.driver import Driver
     from coordinator.service import Coordinator, Record
+    from coordinator.start import Start
 
 _SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
 
@@ -60,14 +61,24 @@ def labelled(record: Record) -> dict[str, int]:
     return {label: kept["version"] for label, kept in record.labels.items()}
 
 
-def failed(row: Row[Any], why: str) -> dict[str, Any]:
-    """The view of a job that this release cannot run, as it is kept of jobs that have ended."""
+async def named(coordinator: Coordinator, names: Sequence[str]) -> list[views.Job]:
+    """Jobs of these names, whoever owns them. Raises `Refused` (404) for one that is not there."""
+    others = [name for name in names if coordinator.deputies.owns(name) and name not in coordinator.records]
+    records = [coordinator.record(name) for name in names if name not in others]
+    known = {view.name: view for view in await jobs(coordinator, records)}
+    if others:
+        known |= {view.name: view for view in await coordinator.deputies.shown()}
+    return [known[name] for name in names]
+
+
+def unread(row: Row[Any], state: views.JobState, why: str) -> dict[str, Any]:
+    """What can be shown of a job that cannot be run or asked for, as it is kept of jobs that have ended."""
     spec = row.spec if isinstance(row.spec, dict) else {}
     names = {what: str(dict(spec.get(what) or {}).get("name", "")) for what in ("algorithm", "schedule")}
     job = views.Job(
         name=row.name,
         title=str(spec.get("title") or row.name),
-        state="failed",
+        state=state,
         state_why=why,
         **names,
         version=0,
@@ -340,8 +351,8 @@ def node(coordinator: Coordinator, name: str) -> views.Node:
     else:
         state = "training" if any(d.hub.roster[name].order is not None for d in parts) else "online"
     mine = [presence.doing[job, name] for job in coordinator.records if (job, name) in presence.doing]
-    book = coordinator.ledger.of_node
-    up, down = (sum(book.get((job, name, way), 0) for job in ("", *coordinator.records)) for way in ("up", "down"))
+    book, jobs = coordinator.ledger.of_node, ("", *coordinator.records, *coordinator.deputies.jobs)
+    up, down = (sum(book.get((job, name, way), 0) for job in jobs) for way in ("up", "down"))
     failed = max((doing for doing in mine if doing.last_error), key=lambda doing: doing.last_error_at, default=None)
     return views.Node.model_validate(
         {

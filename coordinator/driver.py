@@ -27,11 +27,13 @@ from typing import Any
 import structlog
 
 from coordinator import failures, journal
+from coordinator.bells import Bells
 from coordinator.crash import crashpoint
 from coordinator.database import Database
 from coordinator.journal import Entry, Fed
 from coordinator.reports import counted
 from coordinator.settings import Settings
+from coordinator.start import Start
 from coordinator.stopwatch import Stopwatches
 from coordinator.stream import Broadcast, Item
 from coordinator.uploads import Form, Uploads
@@ -70,20 +72,8 @@ class Services:
     database: Database
     broadcast: Broadcast
     settings: Settings
-    bells: defaultdict[str, asyncio.Event]
+    bells: Bells
     """By node: set when something was sent to it, in any job."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a job begins: at a model that came with it, if one did; and which version that is, of which term."""
-
-    model: Ref | None = None
-    version: int = 0
-    term: int = 0
-    """0: it began here; else this coordinator goes on with it, and its own terms are above."""
-    node: str = ""
-    """Who had kept that model."""
 
 
 class Driver:
@@ -158,6 +148,8 @@ class Driver:
 
     def _put(self, event: Event, body: bytes | None = None) -> asyncio.Future[Sequence[Effect]]:
         waiting = Waiting(event, body)
+        if self._task is not None and self._task.done():
+            waiting.fail(StorageFailed(f"job {self.name} is not led here any more", hint="send again in a moment"))
         self._queue.put_nowait(waiting)
         return waiting.future
 
@@ -209,6 +201,11 @@ class Driver:
         return StorageFailed(f"job {self.name} is being restored: {self.trouble}", hint="send again in a moment")
 
     @property
+    def owns(self) -> bool:
+        """Whether nobody else can lead this job: else nothing may be removed that another may need."""
+        return self._services.database.owns and not self._stopping.is_set()
+
+    @property
     def behind(self) -> bool:
         """Whether something that happened could not be written down for people yet."""
         return bool(self._unprojected)
@@ -226,7 +223,7 @@ class Driver:
 
     def discard(self, digest: str) -> None:
         """Remove a body that has just come and was refused, unless something else needs the same."""
-        if digest not in self.in_use() and self._services.database.owns:
+        if digest not in self.in_use() and self.owns:
             self.bodies.delete(digest)
 
     @contextmanager
@@ -263,7 +260,7 @@ class Driver:
         while not self._queue.empty():
             late = self._queue.get_nowait()
             if late is not None:
-                late.fail(StorageFailed("the coordinator is stopping", hint="send again in a moment"))
+                late.fail(StorageFailed("the job is not led here any more", hint="send again in a moment"))
 
     async def _gather(self) -> tuple[list[Waiting], bool]:
         """All that waits, or a Timer when the alarm is due; and whether this is the end."""

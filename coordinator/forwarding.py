@@ -1,14 +1,17 @@
-"""Requests that a standby passes on to the owner, and the owner's answers: byte for byte, piece by piece, both ways at
-once.
+"""Requests that one coordinator passes on to another, the owner, and its answers: byte for byte, piece by piece, both
+ways at once.
 
 Nothing is kept whole: a body is passed on as it comes, an answer too, be it a poll held open or a stream of events.
 What is added is one header:
 
-    shoal-forwarded: EPOCH HOST PORT SCHEME MAC         who asked, as the standby saw him
+    shoal-forwarded: EPOCH HOST PORT SCHEME [WHO] MAC         who asked, as the one that passes on saw him
 
 MAC is HMAC-SHA-256 over that, the method and the target, with the secret that the owner has left in the database for
-its epoch. The secret itself never travels. A request with that header is never passed on again, so that none can go in
-circles. The owner counts the bytes of such a request without the header: as if it had come by itself.
+its epoch. The secret itself never travels. Only the lead passes such a request on again, to a deputy, so that none can
+go in circles. The owner counts the bytes of such a request without the header: as if it had come by itself.
+
+WHO is there when a coordinator asks something itself (`inside`): then it vouches for who that is, and nothing of the
+exchange is counted.
 
 Everything that fails becomes a 503 with `Retry-After`, before anything was answered; or it breaks the connection.
 """
@@ -20,7 +23,7 @@ import hashlib
 import hmac
 import ssl
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,6 +42,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 HEADER = b"shoal-forwarded"
+VOUCHED_KEY = "shoal.vouched"
+"""Where a request's scope has what another coordinator says of who asks: `operator`, or `node:NAME`."""
 CONNECT_S = 2.0
 IDLE_S = 30.0
 """A connection that rests for longer is not used again: the owner ends it after twice as long."""
@@ -46,6 +51,9 @@ IDLE_MAX = 64
 PIECE_BYTES = 1 << 16
 ASK_BYTES = 1 << 16
 """A body that is larger is sent when the owner has said that it wants it."""
+
+_CONTINUE, _OWN_CONTINUE = b"100-continue", b"100-Continue"
+"""What a request says whose body waits for a welcome: when it came so, and when who passes it on has made it so."""
 
 _HOP = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", HEADER}
 _OURS = {b"connection", b"keep-alive", b"transfer-encoding", b"date"}
@@ -61,7 +69,8 @@ class Unanswered(Exception):
 def stamp(scope: Scope, to: Elsewhere) -> bytes:
     """The header's value for a request that is passed on."""
     host, port = scope.get("client") or ("-", 0)
-    said = f"{to.epoch} {host} {port} {scope['scheme']}"
+    vouched = scope.get(VOUCHED_KEY)
+    said = f"{to.epoch} {host} {port} {scope['scheme']}{f' {vouched}' if vouched else ''}"
     return f"{said} {_mac(to.secret, scope, said)}".encode("latin-1")
 
 
@@ -72,14 +81,20 @@ def accept(scope: Scope, epoch: int, secret: str) -> bool:
     words = said.split(" ")
     if not secret or not hmac.compare_digest(mac.encode(), _mac(secret, scope, said).encode()):
         return False
-    if len(words) != 4 or words[0] != str(epoch):
+    if len(words) not in (4, 5) or words[0] != str(epoch):
         return False
     scope["client"] = None if words[1] == "-" else (words[1], int(words[2]))
     scope["scheme"] = words[3]
     scope["headers"] = [(name, held) for name, held in scope["headers"] if name != HEADER]
     exchange = scope.get(SCOPE_KEY)
+    if len(words) == 5:
+        scope[VOUCHED_KEY] = words[4]
     if exchange is not None:
         exchange.up -= len(HEADER) + 2 + len(value) + 2
+        if (b"expect", _OWN_CONTINUE) in scope["headers"]:
+            exchange.up -= len(b"expect: 100-Continue\r\n")
+            exchange.welcomes = True
+        exchange.elsewhere = len(words) == 5
     return True
 
 
@@ -104,7 +119,7 @@ def head_of(scope: Scope, to: Elsewhere) -> bytes:
     lines = [b"%s %s HTTP/1.1" % (scope["method"].encode("ascii"), _target(scope))]
     lines += [b"%s: %s" % (name, value) for name, value in scope["headers"] if name not in (*_HOP, b"expect")]
     if asks_first(scope):
-        lines.append(b"expect: 100-continue")
+        lines.append(b"expect: " + (_CONTINUE if expects(scope) else _OWN_CONTINUE))
     lines += [b"connection: keep-alive", HEADER + b": " + stamp(scope, to)]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
@@ -115,7 +130,12 @@ def asks_first(scope: Scope) -> bool:
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"0")
     is_large = b"transfer-encoding" in headers or (length.isdigit() and int(length) > ASK_BYTES)
-    return is_large or headers.get(b"expect", b"").lower() == b"100-continue"
+    return is_large or expects(scope)
+
+
+def expects(scope: Scope) -> bool:
+    """Whether who asks has said that he waits for that."""
+    return any(name == b"expect" and value.lower() == _CONTINUE for name, value in scope["headers"])
 
 
 # The connection to the owner
@@ -172,25 +192,25 @@ class _Line:
 class Forwarder:
     """All requests that are on their way. `lost` is called when an owner was not to be reached."""
 
-    def __init__(self, lost: Callable[[], None]) -> None:
+    def __init__(self, lost: Callable[[Elsewhere], None]) -> None:
         self._lost = lost
         self._idle: defaultdict[str, list[_Line]] = defaultdict(list)
-        self._busy: defaultdict[int, set[_Line]] = defaultdict(set)  # by epoch
+        self._busy: defaultdict[Elsewhere, set[_Line]] = defaultdict(set)
         self.count = 0
         self.failures = 0
 
-    def cut(self, *, but: int = -1) -> None:
-        """Break off what is under way to owners of other epochs: they will not answer any more."""
-        for epoch in [epoch for epoch in self._busy if epoch != but]:
-            for line in self._busy.pop(epoch):
+    def cut(self, *, but: Collection[Elsewhere] = ()) -> None:
+        """Break off what is under way to all others: they will not answer any more, or in another epoch."""
+        for owner in [owner for owner in self._busy if owner not in but]:
+            for line in self._busy.pop(owner):
                 line.close()
-        for lines in self._idle.values():
-            while lines and but < 0:
-                lines.pop().close()
+        for address in self._idle.keys() - {owner.address for owner in but}:
+            for line in self._idle.pop(address):
+                line.close()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, to: Elsewhere) -> None:
         """Pass a request on, and its answer back. Raises `Unanswered`, when none of it has come yet."""
-        self.count += 1
+        self.count += VOUCHED_KEY not in scope
         exchange = scope.get(SCOPE_KEY)
         if exchange is not None:
             exchange.elsewhere = True
@@ -198,7 +218,7 @@ class Forwarder:
         while True:
             line = await self._line(to)
             journey = _Journey(scope, receive, send, line, head_of(scope, to), bodiless=bodiless)
-            self._busy[to.epoch].add(line)
+            self._busy[to].add(line)
             try:
                 if await journey.run():
                     self._rest(to, line)
@@ -212,9 +232,9 @@ class Forwarder:
                 await _break(scope, receive)
                 return
             finally:
-                self._busy[to.epoch].discard(line)
-                if not self._busy[to.epoch]:
-                    del self._busy[to.epoch]
+                self._busy[to].discard(line)
+                if not self._busy[to]:
+                    del self._busy[to]
                 if line not in self._idle[to.address]:
                     line.close()
 
@@ -239,7 +259,7 @@ class Forwarder:
             _check(made[1], place.fragment)
         except (OSError, TimeoutError, ssl.SSLError) as error:
             self._failed(to, error)
-            self._lost()
+            self._lost(to)
             raise Unanswered from None
         return _Line(*made)
 

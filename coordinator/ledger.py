@@ -15,6 +15,7 @@ What one node has received another has sent: sums over nodes count it once, at i
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, select
@@ -93,6 +94,7 @@ class Ledger:
         self._marks: dict[tuple[str, str], Mark] = {}
         self._moved: set[tuple[str, str]] = set()
         self._gossip: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._shared: dict[str, defaultdict[Key, Counts]] = {}  # by jobs that another coordinator owns
 
     def book(self, exchange: Exchange) -> None:
         """Take the bytes of one request and its response."""
@@ -140,6 +142,8 @@ class Ledger:
     def _add(self, key: Key, requests: int, head: int, body: int) -> None:
         self._pending[key].add(requests, head, body)
         self._sum(key, head + body)
+        if key.job in self._shared:
+            self._shared[key.job][key].add(requests, head, body)
 
     def _sum(self, key: Key, count: int) -> None:
         self.of_node[key.job, key.node, key.direction] += count
@@ -149,24 +153,53 @@ class Ledger:
 
     def load(self, connection: Connection) -> None:
         """Take up the sums of earlier processes."""
-        size = whole_sum(traffic.c.head_bytes + traffic.c.body_bytes)
-        keys = [traffic.c[name] for name in Key._fields]
-        for *key, count in connection.execute(select(*keys, size).group_by(*keys)):
-            self._sum(Key(*key), int(count))
+        self._load_sums(connection, _sums())
         told = select(traffic.c.job, traffic.c.node, whole_sum(traffic.c.body_bytes)).where(traffic.c.kind == GOSSIP)
         for job, node, count in connection.execute(told.group_by(traffic.c.job, traffic.c.node)):
             self._gossip[job, node] = int(count)
         for row in connection.execute(select(gossip_bytes)):
             self._marks[row.job, row.node] = Mark(row.boot, row.exchanges, row.sent, row.received)
 
+    def _load_sums(self, connection: Connection, query: Select[Any]) -> None:
+        for *key, count in connection.execute(query):
+            self._sum(Key(*key), int(count))
+
     def take(self) -> list[dict[str, Any]]:
         """The rows to add to the database; they are not pending any more."""
-        rows = [
-            {**key._asdict(), "requests": c.requests, "head_bytes": c.head, "body_bytes": c.body}
-            for key, c in self._pending.items()
-        ]
+        rows = _rows(self._pending)
         self._pending.clear()
         return rows
+
+    # Among several coordinators: the lead writes the counts of all
+
+    def take_in(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Counts of another coordinator, to be written as if they had been booked here."""
+        for row in rows:
+            self._pending[_key(row)].add(row["requests"], row["head_bytes"], row["body_bytes"])
+        self.learn(rows)
+
+    def learn(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Counts that another coordinator has booked, and writes: they only belong to the sums here."""
+        for row in rows:
+            self._sum(_key(row), row["head_bytes"] + row["body_bytes"])
+
+    def reload(self, connection: Connection, jobs: Collection[str]) -> None:
+        """These jobs' sums, as the database has them."""
+        every: list[dict[Any, int]] = [self.totals, self.of_node, self.of_version]
+        for sums in every:
+            for key in [key for key in sums if key[0] in jobs]:
+                del sums[key]
+        self._load_sums(connection, _sums().where(traffic.c.job.in_(jobs)))
+
+    def share(self, jobs: Collection[str]) -> None:
+        """These jobs are other coordinators': from now on what is booked here for them is noted (`owe`)."""
+        self._shared = {job: self._shared.get(job) or defaultdict(Counts) for job in jobs}
+
+    def owe(self, jobs: Collection[str]) -> list[dict[str, Any]]:
+        """What was booked here for these jobs since it was asked last."""
+        owed = [row for job in jobs for row in _rows(self._shared.get(job, {}))]
+        self._shared |= {job: defaultdict(Counts) for job in jobs}
+        return owed
 
     def take_marks(self) -> list[dict[str, Any]]:
         """The sums that go with the rows; to be written with them."""
@@ -178,8 +211,23 @@ class Ledger:
         """These could not be written: they are pending again."""
         self._moved |= {(row["job"], row["node"]) for row in marks}
         for row in rows:
-            key = Key(row["job"], row["version"], row["node"], row["kind"], row["direction"])
-            self._pending[key].add(row["requests"], row["head_bytes"], row["body_bytes"])
+            self._pending[_key(row)].add(row["requests"], row["head_bytes"], row["body_bytes"])
+
+
+def _sums() -> Select[Any]:
+    keys = [traffic.c[name] for name in Key._fields]
+    return select(*keys, whole_sum(traffic.c.head_bytes + traffic.c.body_bytes)).group_by(*keys)
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return Key(row["job"], row["version"], row["node"], row["kind"], row["direction"])
+
+
+def _rows(counts: Mapping[Key, Counts]) -> list[dict[str, Any]]:
+    return [
+        {**key._asdict(), "requests": c.requests, "head_bytes": c.head, "body_bytes": c.body}
+        for key, c in counts.items()
+    ]
 
 
 def add_rows(connection: Connection, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:

@@ -104,6 +104,10 @@ class Logbook:
         row |= {"text": redact(line.text), "fields": line.fields, "boot": boot, "number": line.number}
         self._waiting.append(row)
 
+    def take_in(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Lines of another coordinator, as it has gathered them."""
+        self._waiting += rows[: max(0, WAITING_MAX - len(self._waiting))]
+
     # To the disk
 
     def gather(self) -> list[dict[str, Any]]:

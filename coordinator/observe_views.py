@@ -34,11 +34,19 @@ class Failure(BaseModel):
     outcome_why: str
 
 
-class Owner(BaseModel):
-    """Which of several coordinators of one database answers for all jobs."""
+class Deputy(BaseModel):
+    """A coordinator that owns some of the jobs."""
 
     address: str = Field(description="where the others reach it")
-    epoch: int = Field(description="how often the database has been taken; the first owner's is 1")
+    jobs: int = Field(description="how many of its jobs run")
+
+
+class Owner(BaseModel):
+    """Which of several coordinators of one database leads: it owns all jobs that no deputy owns."""
+
+    address: str = Field(description="where the others reach it")
+    epoch: int = Field(description="how often the database has been taken; the first lead's is 1")
+    deputies: list[Deputy] = Field(description="those that answer")
 
 
 class Failures(BaseModel):

@@ -1,9 +1,10 @@
 """Where a database is, and what the two kinds differ in: how it is reached, who alone writes, what a lost answer means.
 
-A file of SQLite belongs to the process that holds its lock. A PostgreSQL database belongs to whoever holds the row
-`coordinator` of the table `leases`: its epoch grows with each owner, and every transaction begins by renewing the lease
-in that epoch. So an owner that was paused for too long cannot write any more, and no clock counts but the database's.
-The row also counts the owner's commits: that tells, after a connection broke in the midst of one, whether it happened.
+A file of SQLite belongs to the process that holds its lock. A PostgreSQL database belongs to those who hold rows of the
+table `leases`: the lead has one, each deputy one of its own (`shoal.core.owners`). A row's epoch grows with each owner,
+and every transaction begins by renewing the lease in that epoch. So an owner that was paused for too long cannot write
+any more, and no clock counts but the database's. The row also counts the owner's commits: that tells, after a
+connection broke in the midst of one, whether it happened.
 
 No session is relied on (no advisory locks, no prepared statements, no settings): a pool that hands a connection on
 after each transaction does no harm.
@@ -37,21 +38,22 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
 from coordinator.dialects import insert, plain_text, to_json
-from coordinator.seat import OWNER, Seat, clock, lock, reached
-from coordinator.tables import leases
+from coordinator.seat import Post, Seat, clock, lock, reached
+from coordinator.tables import jobs, leases
 from shoal.core.errors import StorageFailed
+from shoal.core.owners import LEAD
 
 log = structlog.get_logger()
 
 _NAMES_A_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
-_CLOCK = extract("epoch", func.clock_timestamp())
-_MINE = (leases.c.name == OWNER) & (leases.c.epoch == bindparam("of_epoch"))
+DB_CLOCK = extract("epoch", func.clock_timestamp())
+_MINE = (leases.c.name == bindparam("of_name")) & (leases.c.epoch == bindparam("of_epoch"))
 _DURABLE = func.set_config("synchronous_commit", "on", True)
 # It waits for the transaction in doubt, if the server has not ended that yet.
 _COMMITS = select(leases.c.commits).where(_MINE).with_for_update()
 
 # Whoever has changed the row and not committed yet, though his lease, or that of his former life, has ended.
-_EVICT = text(
+EVICT = text(
     "SELECT pg_terminate_backend(pg_locks.pid) FROM pg_locks JOIN leases ON pg_locks.transactionid = leases.xmax"
     " WHERE pg_locks.granted AND leases.name = :name"
     " AND (leases.until < extract(epoch FROM clock_timestamp()) OR leases.holder = :holder)"
@@ -102,15 +104,15 @@ class Place(Protocol):
     def fenced(self) -> None:
         """Somebody else writes now."""
 
-    def let_go(self) -> None:
-        """Another may have it."""
+    def let_go(self, *, keeps: bool = False) -> None:
+        """Another may have it. `keeps`: not yet, only after the lease."""
 
 
-def place(url: str, folder: Path | None, seat: Seat | None) -> Place:
-    """The place that a URL names. `folder`: that of the coordinator's data; `seat`: if it has one at that database.
+def place(url: str, folder: Path | None, post: Post | None) -> Place:
+    """The place that a URL names. `folder`: that of the coordinator's data; `post`: if it has one at that database.
 
     Raises `StorageFailed` (`storage.url`)."""
-    return SqliteFile(url) if _NAMES_A_FILE.fullmatch(url) else Postgres(server(url), folder, seat)
+    return SqliteFile(url) if _NAMES_A_FILE.fullmatch(url) else Postgres(server(url), folder, post)
 
 
 def is_shared(url: str) -> bool:
@@ -175,7 +177,7 @@ class SqliteFile:
     def fenced(self) -> None:
         """Nobody else can."""
 
-    def let_go(self) -> None:
+    def let_go(self, *, keeps: bool = False) -> None:
         self.engine.dispose()
         self._lock.close()
 
@@ -193,10 +195,11 @@ def _begin_immediate(connection: Connection) -> None:
 class Postgres:
     """A PostgreSQL database. A coordinator that was killed takes up its own lease at once: its folder has its name."""
 
-    def __init__(self, url: URL, folder: Path | None, seat: Seat | None = None) -> None:
-        self._has_own_seat = seat is None
+    def __init__(self, url: URL, folder: Path | None, post: Post | None = None) -> None:
+        self._has_own_seat = post is None
         self.epoch, self._asked = 0, 0.0
-        self._seat = seat or Seat(url, folder)
+        self._post = post or Seat(url, folder).lead
+        self._seat, self._mine = self._post.seat, {"of_name": self._post.row}
         self.renews_s: float | None = self._seat.lease_s / 3
         self.engine, self.reader = _engines(url, self._seat.lease_s)
         self._renew = _renewing(self._seat.lease_s)
@@ -206,16 +209,17 @@ class Postgres:
             return  # seized already; or a new database: asked again after the tables are made
         _check_encoding(connection)
         connection.execute(select(func.set_config("lock_timeout", str(int(self._seat.lease_s * 1000)), True)))
-        free = {"name": OWNER, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
+        row = self._post.row
+        free = {"name": row, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
         connection.execute(insert(leases).on_conflict_do_nothing(), free)
-        mine = (leases.c.holder == self._seat.name) | (leases.c.until < _CLOCK)
-        until = _CLOCK + self._seat.lease_s
-        take = update(leases).where(leases.c.name == OWNER, mine)
+        mine = (leases.c.holder == self._seat.name) | (leases.c.until < DB_CLOCK)
+        until = DB_CLOCK + self._seat.lease_s
+        take = update(leases).where(leases.c.name == row, mine)
         take = take.values(epoch=leases.c.epoch + 1, holder=self._seat.name, until=until, commits=0)
         self._asked = clock()
         epoch = connection.execute(take.returning(leases.c.epoch)).scalar()
         if epoch is None:
-            left = connection.execute(select(leases.c.until - _CLOCK).where(leases.c.name == OWNER)).scalar_one()
+            left = connection.execute(select(leases.c.until - DB_CLOCK).where(leases.c.name == row)).scalar_one()
             raise StorageFailed(
                 f"another coordinator uses this database; if it is dead, its lease ends in {max(0.0, left):.0f} s",
                 code="storage.locked",
@@ -226,10 +230,10 @@ class Postgres:
     def evict(self) -> bool:
         """(The server does so by itself, unless an owner was stopped between two halves of one statement.)"""
         with self.engine.begin() as connection:
-            return bool(connection.execute(_EVICT, {"name": OWNER, "holder": self._seat.name}).all())
+            return bool(connection.execute(EVICT, {"name": self._post.row, "holder": self._seat.name}).all())
 
     def enter(self, connection: Connection, commits: int) -> None:
-        here = {"of_epoch": self.epoch, "of_commits": commits}
+        here = {**self._mine, "of_epoch": self.epoch, "of_commits": commits}
         self._asked = clock()
         if connection.execute(self._renew, here).first() is None:
             raise Fenced
@@ -241,36 +245,43 @@ class Postgres:
         return bool(session.info.transaction_status.name == "INTRANS")
 
     def happened(self, connection: Connection, commits: int) -> bool:
-        found = connection.execute(_COMMITS, {"of_epoch": self.epoch}).scalar()
+        found = connection.execute(_COMMITS, {**self._mine, "of_epoch": self.epoch}).scalar()
         if found is None:
             raise Fenced
         return bool(found == commits)
 
     def renewed(self) -> None:
-        self._seat.tenure.renewed(self._asked)
+        self._post.hold.renewed(self._asked)
 
     def owns(self) -> bool:
-        return self._seat.tenure.holds(clock())
+        return self._post.hold.holds(clock())
 
     def fenced(self) -> None:
-        self._seat.tenure.fenced()
+        self._post.hold.fenced()
 
     def announce(self, connection: Connection, address: str) -> str:
         """From now on requests may be passed on to that address; the secret with which they are signed."""
         secret = secrets.token_hex(32)
         told = update(leases).where(_MINE).values(address=address, secret=secret, speaks=leases.c.epoch)
-        connection.execute(told, {"of_epoch": self.epoch})
+        connection.execute(told, {**self._mine, "of_epoch": self.epoch})
         return secret
 
-    def let_go(self) -> None:
-        if self.epoch:
+    def let_go(self, *, keeps: bool = False) -> None:
+        if self.epoch and not keeps:
             try:
                 with self.engine.begin() as connection:
-                    connection.execute(update(leases).where(_MINE).values(until=0.0), {"of_epoch": self.epoch})
+                    self._resign(connection)
             except DBAPIError as error:
                 log.info("the lease on the database ends by itself", error=str(error.orig))
         self.engine.dispose()
         self.unlock()
+
+    def _resign(self, connection: Connection) -> None:
+        """Let the lease end now; a deputy's jobs are the lead's."""
+        ended = update(leases).where(_MINE).values(until=0.0)
+        still = connection.execute(ended, {**self._mine, "of_epoch": self.epoch}).rowcount
+        if still and not self._post.is_lead:
+            connection.execute(update(jobs).where(jobs.c.owner == self._post.owner).values(owner=LEAD))
 
     def unlock(self) -> None:
         """Let the folder go, unless somebody else holds it."""
@@ -293,7 +304,7 @@ def _renewing(lease_s: float) -> Any:
     """The statement that every transaction begins with."""
     # With it the server ends a transaction whose coordinator has stopped in the midst of it, and so lets the lease go.
     idle = func.set_config("idle_in_transaction_session_timeout", str(int(lease_s * 1000)), True)
-    values = {"until": _CLOCK + lease_s, "commits": bindparam("of_commits")}
+    values = {"until": DB_CLOCK + lease_s, "commits": bindparam("of_commits")}
     return update(leases).where(_MINE).values(values).returning(idle, _DURABLE)
 
 

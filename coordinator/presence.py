@@ -110,6 +110,26 @@ class Presence:
         if self.leases.age(node, now) is None:
             self.leases.heard(node, now + spare_s)
 
+    def ages(self) -> dict[str, float]:
+        """Seconds since the last sign of life of each node that is not lost; below 0: it was asked to stay away."""
+        now = time.monotonic()
+        found = {node: now - last for node, last in self._last.items() if self.leases.age(node, now) is not None}
+        return found | {node: 0.0 for node, polls in self._open.items() if polls}
+
+    def learn(self, ages: dict[str, float]) -> None:
+        """Another coordinator, which nodes poll, has heard of them that long ago."""
+        now = time.monotonic()
+        for node, age in ages.items():
+            self.leases.heard(node, now - age)
+            self._last[node] = max(now - age, self._last.get(node, now - age))
+            self.lost.discard(node)
+
+    def spare(self) -> None:
+        """Nobody could be heard for a while: all who were there have a whole lease from now on."""
+        now = time.monotonic()
+        for node in [node for node in self._last if self.leases.age(node, now) is not None]:
+            self.leases.heard(node, now)
+
     def pause(self, node: str, seconds: float) -> None:
         """A node was asked to stay away for so long: its lease begins after that."""
         self._last[node] = time.monotonic() + seconds

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from coordinator.ledger import Ledger
     from coordinator.settings import Settings
 
+CONTINUE_BYTES = len(b"HTTP/1.1 100 Continue\r\n\r\n")
+
 SCOPE_KEY = "shoal.exchange"
 BREAK_KEY = "shoal.break"
 """Where a request's scope has the function that hangs up, with an answer half-given."""
@@ -65,6 +67,8 @@ class Exchange:
     """More connections were open than may be."""
     elsewhere: bool = False
     """Another coordinator answered it, and books it."""
+    welcomes: bool = False
+    """Another coordinator waits for "100 Continue"; who asked has never heard of that."""
     gone: Callable[[], None] | None = None
     """Called when the other side hangs up before it was answered."""
 
@@ -204,6 +208,10 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def wrote(self, count: int) -> bool:
         """The transport has taken `count` bytes. The first write of a response is its head: whether this was one."""
+        if self.exchange.welcomes:
+            self.exchange.welcomes = False
+            if count == CONTINUE_BYTES:
+                return False
         is_head = self.exchange.down == 0
         if is_head:
             self.exchange.down_head = count

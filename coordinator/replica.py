@@ -1,19 +1,23 @@
-"""A coordinator among several on one PostgreSQL database: it owns everything, or it passes requests on to the owner.
+"""A coordinator among several on one PostgreSQL database: it is the lead, or a deputy that owns some of the jobs
+(`shoal.core.owners`); and what is another's to answer it passes on.
 
-`Tenure` (`shoal/core/tenure.py`) decides which; here is its shell. Each time that this process becomes the owner it
-makes a whole new `Coordinator`, restored from the journal; when it is the owner no more, that is thrown away. Nothing
-is ever answered from a memory that has grown old: `Front` looks before each answer whether the lease still is its own.
+`Tenure` (`shoal/core/tenure.py`) decides which; here is its shell. Each time that this process becomes the one or the
+other it makes a whole new `Coordinator`, restored from the journal; when it is that no more, that is thrown away.
+Nothing is ever answered from a memory that has grown old: `Front` looks before each answer whether the lease still is
+its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -34,14 +38,16 @@ from coordinator.forwarding import (
     is_forwarded,
 )
 from coordinator.guard import App, refusal, with_headers
+from coordinator.inside import Inside
 from coordinator.keepsakes import TOKEN
 from coordinator.ledger import Ledger
 from coordinator.replica_views import Collector, Standing
-from coordinator.seat import Seat, clock
+from coordinator.seat import Post, Seat, clock
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
 from shoal.core.errors import NotAllowed, ShoalError
-from shoal.core.tenure import Drop, Elsewhere, Here, Look, Take
+from shoal.core.owners import Owners
+from shoal.core.tenure import Drop, Elsewhere, Here, Hold, Look, Take, Tenure
 
 log = structlog.get_logger()
 
@@ -49,18 +55,34 @@ EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened o
 STOP_S = 1.0
 """So long requests in hand may take to be answered, before the database is left to another."""
 
-Make = Callable[[Ledger, Seat], tuple[Coordinator, App]]
+Make = Callable[[Ledger, Post, Inside], tuple[Coordinator, App]]
 """Makes a coordinator, and the application in front of it."""
+
+_JOB = re.compile(r"/api/v1/jobs/([^/]+)")
+_READING = ("GET", "HEAD")
+_OWN = ("/healthz", "/readyz", "/metrics")
+"""What each answers for itself."""
 
 
 @dataclass
 class Owned:
-    """What this process has while it is the owner."""
+    """What this process has while it is the lead, or a deputy."""
 
     coordinator: Coordinator
     app: App
+    hold: Tenure | Hold
     epoch: int = 0
     secret: str = ""
+
+    def has(self, job: str) -> bool:
+        """Whether it answers for that job. One that has ended is the lead's."""
+        record = self.coordinator.records.get(job)
+        return record is not None and record.ended_at is None
+
+    def hands_over(self, job: str) -> bool:
+        """Whether that job has ended, and the lead may not know it yet: it must not miss a change."""
+        record = self.coordinator.records.get(job)
+        return record is not None and record.ended_at is not None
 
 
 class Replica:
@@ -73,28 +95,38 @@ class Replica:
         self.settings, self.seat, self._make, self._books = settings, seat, make, books
         self.tenure = seat.tenure
         self.owned: Owned | None = None
+        self.deputy: Owned | None = None
+        self.owners = Owners()
         self.address = ""
         self.forwarder = Forwarder(self._lost)
+        self._inside = Inside(self.forwarder, self._lead)
         self._woken, self._stopping = asyncio.Event(), False
         self._task: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
 
     # Life
 
     @property
     def coordinator(self) -> Coordinator | None:
-        """What it owns with, if it does."""
+        """What it leads with, if it does."""
         return self.owned.coordinator if self.owned is not None else None
+
+    def _lead(self) -> Elsewhere | None:
+        way = self.tenure.way(clock())
+        return way if isinstance(way, Elsewhere) else None
 
     async def start(self, port: int) -> None:
         """`port`: where requests come in. Raises `ShoalError` for what keeps the first attempt from succeeding, unless
         it is another owner."""
         self.address = self.settings.advertise or self._address(port)
         self._task = asyncio.create_task(self._run(), name="replica")
+        self._watching = asyncio.create_task(self._watch(), name="owners")
         settled = asyncio.create_task(self._settled.wait())
         await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
         if self._task.done():
+            self._watching.cancel()
             self.seat.close()
             await self._task
 
@@ -107,8 +139,9 @@ class Replica:
 
     def drain(self) -> None:
         """Let polls and streams end."""
-        if self.owned is not None:
-            self.owned.coordinator.drain()
+        for owned in (self.owned, self.deputy):
+            if owned is not None:
+                owned.coordinator.drain()
 
     async def stop(self) -> None:
         """Let the database go, at once. Again: nothing."""
@@ -116,15 +149,38 @@ class Replica:
             return
         self._stopping = True
         self._woken.set()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        if self._task is not None and self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._task, self._watching, return_exceptions=True)
+        await self._resign()
         if self.owned is not None:
             await self._drop()
         self.forwarder.cut()
         self.seat.close()
 
-    def _lost(self) -> None:
-        self.tenure.shun(clock())
+    def _lost(self, owner: Elsewhere) -> None:
+        if owner == self._lead():
+            self.tenure.shun(clock())
+
+    async def _watch(self) -> None:
+        """See who owns which job, again and again; the lead takes over what nobody owns any more."""
+        while not self._stopping:
+            await asyncio.sleep(self.tenure.look_s)
+            seen = await asyncio.to_thread(self.seat.owners)
+            if seen is None:
+                continue
+            self.owners = seen
+            self._cut()
+            if self.owned is not None and self.tenure.phase == "owner":
+                try:
+                    await self.owned.coordinator.deputies.see(seen)
+                except ShoalError as error:
+                    log.error("what deputies have left is not taken over; trying again", error=error.message)
+
+    def _cut(self) -> None:
+        """Break off what is under way to who is gone."""
+        lead = self._lead()
+        self.forwarder.cut(but={*self.owners.live(clock()).values(), *([lead] if lead is not None else [])})
 
     async def _run(self) -> None:
         """Do what the tenure says, one thing after the other."""
@@ -154,12 +210,46 @@ class Replica:
             self.tenure.missed(clock())
             return
         self.tenure.looked(begun, clock(), seen)
-        self.forwarder.cut(but=seen.epoch if seen.left_s > 0 else -1)
+        self._cut()
         if seen.left_s > 0 and seen.holder not in ("", self.seat.name):
             if not self._settled.is_set():
                 await self._compare_tokens()
                 log.info("standing by", owner=seen.address or seen.holder, epoch=seen.epoch)
             self._settled.set()
+            await self._serve()
+
+    async def _serve(self) -> None:
+        """Be a deputy, if jobs can be owned here: their models must lie where all coordinators see them."""
+        if self.deputy is not None and self.deputy.coordinator.database.fenced:
+            await self._resign()
+        if self.deputy is not None or not self.settings.blobs or self._lead() is None:
+            return
+        ledger = Ledger()
+        try:
+            coordinator, app = await asyncio.to_thread(self._make, ledger, self.seat.deputy, self._inside)
+            coordinator.give_up = self._woken.set
+            await coordinator.start()
+        except Exception as error:  # noqa: BLE001 - the next look tries again
+            log.warning("no jobs can be owned here", why=repr(error))
+            return
+        deputy = Owned(coordinator, app, self.seat.deputy.hold, coordinator.database.epoch)
+        coordinator.standing = self.standing
+        try:
+            deputy.secret = await coordinator.database.announce(self.address)
+        except ShoalError as error:
+            log.warning("the others do not know where this one is", error=error.message)
+            await coordinator.stop()
+            return
+        self.deputy = deputy
+        self._books(ledger)
+        log.info("deputy", epoch=deputy.epoch, jobs=len(coordinator.records))
+
+    async def _resign(self, *, keeps: bool = False) -> None:
+        """Be a deputy no more. `keeps`: the lead must not take its jobs, which it takes along."""
+        deputy, self.deputy = self.deputy, None
+        if deputy is not None:
+            await deputy.coordinator.stop(keeps=keeps)
+            deputy.hold.fenced()
 
     async def _compare_tokens(self) -> None:
         """Raise `NotAllowed` unless operators have one token at the owner and here: else it would change when this one
@@ -176,10 +266,11 @@ class Replica:
         """Become the owner: everything anew from the journal."""
         ledger = Ledger()
         seen = self.tenure.seen
+        await self._resign(keeps=True)
         try:
             if seen is None or seen.holder != self.seat.name:
                 await asyncio.to_thread(self._forget_copies)
-            coordinator, app = await asyncio.to_thread(self._make, ledger, self.seat)
+            coordinator, app = await asyncio.to_thread(self._make, ledger, self.seat.lead, self._inside)
             coordinator.give_up = self._woken.set
             await coordinator.start()
         except Exception as error:
@@ -189,7 +280,7 @@ class Replica:
                 raise
             log.info("not taken over", why=repr(error))
             return
-        owned = self.owned = Owned(coordinator, app, coordinator.database.epoch)
+        owned = self.owned = Owned(coordinator, app, self.tenure, coordinator.database.epoch)
         coordinator.standing = self.standing
         try:
             owned.secret = await coordinator.database.announce(self.address)
@@ -219,17 +310,20 @@ class Replica:
 
     def standing(self) -> Standing:
         """How things are here."""
-        seen = self.tenure.seen
-        here = self.owned is not None and self.tenure.phase == "owner"
+        seen, now = self.tenure.seen, clock()
+        leads = self.owned is not None and self.tenure.phase == "owner"
+        here, owned = self.owned or self.deputy, list(self.owners.jobs.values())
         return Standing(
-            role="owner" if here else "standby",
+            role="lead" if leads else "deputy" if self.deputy is not None else "standby",
             name=self.seat.name,
             address=self.address,
-            epoch=self.tenure.epoch if here else (seen.epoch if seen is not None else 0),
-            owner=self.address if here else (seen.address if seen is not None else ""),
+            epoch=self.tenure.epoch if leads else (seen.epoch if seen is not None else 0),
+            owner=self.address if leads else (seen.address if seen is not None else ""),
             takeovers=self.tenure.takeovers,
             forwards=self.forwarder.count,
             failures=self.forwarder.failures,
+            jobs=len(here.coordinator.running()) if here is not None else 0,
+            deputies={way.address: owned.count(name) for name, way in self.owners.live(now).items()},
         )
 
 
@@ -242,33 +336,57 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        way, owned = self._replica.tenure.way(clock()), self._replica.owned
-        if isinstance(way, Here) and owned is not None:
-            await self._answer(owned, scope, receive, send)
-            return
+        match self._way(scope):
+            case Owned() as owned:
+                await self._answer(owned, scope, receive, send)
+            case Elsewhere() as way:
+                await self._pass_on(way, scope, receive, send)
+            case None:
+                sending = with_headers(send, scope["path"])
+                await _say(sending, self._own(scope["path"], ready=False) or _nobody(scope["path"]))
+
+    def _way(self, scope: Scope) -> Owned | Elsewhere | None:
+        """Who answers: what is here, somebody else, or nobody now. Makes of what was passed on what was asked."""
+        replica, now, path = self._replica, clock(), scope["path"]
+        lead, owned, deputy = replica.tenure.way(now), replica.owned, replica.deputy
+        passed_on = is_forwarded(scope)
+        if deputy is not None and not (deputy.hold.holds(now) and (not passed_on or _accepts(deputy, scope))):
+            deputy = None
+        if passed_on and deputy is None and not (owned is not None and _accepts(owned, scope)):
+            return None
+        found = _JOB.match(path)
+        job = unquote(found[1]) if found is not None else ""
+        own = path in _OWN and isinstance(lead, Elsewhere)  # without a lead it is not ready
+        if deputy is not None and passed_on:
+            return None if deputy.hands_over(job) and scope["method"] not in _READING else deputy
+        if deputy is not None and (deputy.has(job) or own):
+            return deputy
+        if isinstance(lead, Here) and owned is not None:
+            deputies = owned.coordinator.deputies
+            return deputies.way(job) if job and deputies.owns(job) else owned
+        if job in replica.owners.jobs and replica.owners.jobs[job] != replica.seat.name:
+            return replica.owners.way(replica.owners.jobs[job], now)
+        return lead if isinstance(lead, Elsewhere) else None
+
+    async def _pass_on(self, way: Elsewhere, scope: Scope, receive: Receive, send: Send) -> None:
         sending = with_headers(send, scope["path"])
         refused = refusal(scope, self._settings)
         if refused is not None:
             await _say(sending, problems.raw(*refused, scope["path"]))
-        elif (own := self._own(scope["path"], isinstance(way, Elsewhere))) is not None:
+        elif (own := self._own(scope["path"], ready=True)) is not None:
             await _say(sending, own)
-        elif isinstance(way, Elsewhere) and not is_forwarded(scope):
+        else:
             try:
                 await self._replica.forwarder.forward(scope, receive, send, way)
             except Unanswered:
                 await _say(sending, _nobody(scope["path"]))
-        else:
-            await _say(sending, _nobody(scope["path"]))
 
     async def _answer(self, owned: Owned, scope: Scope, receive: Receive, send: Send) -> None:
         """By this process, as long as it is the owner when the answer begins."""
-        if is_forwarded(scope) and not accept(scope, owned.epoch, owned.secret):
-            await _say(with_headers(send, scope["path"]), _nobody(scope["path"]))
-            return
         replica, stale = self._replica, False
 
         def here() -> bool:
-            return replica.owned is owned and replica.tenure.way(clock()) == Here(owned.epoch)
+            return owned in (replica.owned, replica.deputy) and owned.hold.holds(clock())
 
         async def sending(message: Message) -> None:
             nonlocal stale
@@ -293,6 +411,10 @@ class Front:
             registry.register(Collector(self._replica.standing))
             return _plain(generate_latest(registry), CONTENT_TYPE_LATEST)
         return None
+
+
+def _accepts(owned: Owned, scope: Scope) -> bool:
+    return accept(scope, owned.epoch, owned.secret)
 
 
 def _nobody(path: str) -> tuple[Message, Message]:

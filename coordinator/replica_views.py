@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 class Standing:
     """How things are with one of them."""
 
-    role: Literal["owner", "standby"]
+    role: Literal["lead", "deputy", "standby"]
     name: str
     address: str
     epoch: int
@@ -21,6 +21,9 @@ class Standing:
     takeovers: int
     forwards: int
     failures: int
+    jobs: int
+    deputies: dict[str, int]
+    """How many jobs each of those that answer owns, by address."""
 
 
 class Collector:
@@ -32,8 +35,9 @@ class Collector:
     def collect(self) -> Iterator[Metric]:
         """What Prometheus reads."""
         now = self._standing()
-        yield GaugeMetricFamily("shoal_replica_owner", "1 for the one that owns the database", now.role == "owner")
-        yield GaugeMetricFamily("shoal_replica_epoch", "How often the database has been taken", now.epoch)
+        yield GaugeMetricFamily("shoal_replica_owner", "1 for the lead", now.role == "lead")
+        yield GaugeMetricFamily("shoal_replica_epoch", "How often the lead has changed", now.epoch)
+        yield GaugeMetricFamily("shoal_replica_jobs", "Jobs that it owns and that run", now.jobs)
         yield CounterMetricFamily("shoal_replica_takeovers", "How often this one has taken it", now.takeovers)
-        yield CounterMetricFamily("shoal_replica_forwards", "Requests passed on to the owner", now.forwards)
+        yield CounterMetricFamily("shoal_replica_forwards", "Requests passed on to another", now.forwards)
         yield CounterMetricFamily("shoal_replica_forward_failures", "Those that it did not answer", now.failures)

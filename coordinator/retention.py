@@ -63,7 +63,7 @@ class Retention:
         doomed &= set(await asyncio.to_thread(driver.bodies.digests))  # most of them went long ago
         left = list(doomed - kept)
         for place in range(0, len(left), AT_ONCE):
-            if not self._database.owns:  # another does now, and perhaps needs what this one does not know of
+            if not driver.owns:  # another does now, and perhaps needs what this one does not know of
                 return
             for digest in set(left[place : place + AT_ONCE]) - driver.in_use():
                 driver.bodies.delete(digest)  # no await since `in_use`: a request could begin to need one
@@ -123,7 +123,7 @@ class Retention:
         named = await self._database.write(lambda c: self._named(c, driver.name))
         await asyncio.to_thread(driver.bodies.drop_partials, PARTIAL_AGE_S)
         old = await asyncio.to_thread(driver.bodies.old, ORPHAN_AGE_S) - named
-        for digest in old - driver.in_use() if self._database.owns else ():  # no await from here on, as above
+        for digest in old - driver.in_use() if driver.owns else ():  # no await from here on, as above
             driver.bodies.delete(digest)
         await self._reap(driver.bodies)
         if old:

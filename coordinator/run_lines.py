@@ -66,7 +66,7 @@ async def _versions(coordinator: Coordinator, job: str) -> AsyncIterator[Sequenc
 
 
 async def _traffic(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence[BaseModel]]:
-    await coordinator.write_counts()
+    await coordinator.books.write_counts()
     key = (traffic.c.version, traffic.c.node, traffic.c.kind, traffic.c.direction)
     async for rows in _pages(coordinator, traffic, job, *key):
         yield [

@@ -1,5 +1,5 @@
 """One coordinator's seat at a PostgreSQL database that others may share: its name, its folder, and what it knows of the
-lease.
+leases. From it, it may hold two posts, one at a time: that of the lead, and one of its own, as a deputy.
 
 The folder's lock is held for as long as the seat: two coordinators never share one folder, and so never one name.
 """
@@ -11,6 +11,8 @@ import math
 import secrets
 import socket
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from shoal.core.errors import StorageFailed
-from shoal.core.tenure import Lease, Tenure
+from shoal.core.owners import LEAD, Owners
+from shoal.core.tenure import Hold, Lease, Tenure
 from shoal.runtime.store import write_file
 
 LEASE_S = 15.0
@@ -35,6 +38,14 @@ _CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _LOOK = text(
     "SELECT *, until - extract(epoch FROM clock_timestamp()) AS time_left FROM leases WHERE name = :name"
 ).bindparams(name=OWNER)
+
+DEPUTY = "deputy:"
+"""How the names of deputies' rows begin."""
+
+_DEPUTIES = text(
+    "SELECT *, until - extract(epoch FROM clock_timestamp()) AS time_left FROM leases WHERE name LIKE :names"
+).bindparams(names=f"{DEPUTY}%")
+_OWNED = text("SELECT name, owner FROM jobs WHERE owner <> ''")
 
 _KEEPSAKE = text("SELECT text FROM keepsakes WHERE name = :name")
 
@@ -75,6 +86,22 @@ def reached(lease_s: float) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Post:
+    """What may be owned from a seat: a row of the table of leases, and how it is held."""
+
+    seat: Seat
+    row: str
+    owner: str
+    """As jobs name it (`shoal.core.owners`)."""
+    hold: Tenure | Hold
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether it is the lead's."""
+        return self.owner == LEAD
+
+
 class Seat:
     """Opened with `Seat(url, folder)`, which locks the folder. Raises `StorageFailed` when another holds it."""
 
@@ -95,6 +122,8 @@ class Seat:
             self.close()
             raise
         self.tenure = Tenure(name, lease_s, min(LOOK_S_MAX, lease_s / 6))
+        self.lead = Post(self, OWNER, LEAD, self.tenure)
+        self.deputy = Post(self, DEPUTY + name, name, Hold(lease_s))
 
     @property
     def name(self) -> str:
@@ -119,11 +148,20 @@ class Seat:
             row = None
         except DBAPIError:
             return None
-        if row is None:
-            return Lease(0, "", 0.0)
-        speaks = row.get("speaks") == row["epoch"]  # else what is there is an earlier owner's
-        told = (row["address"], row["secret"]) if speaks else ("", "")
-        return Lease(row["epoch"], row["holder"], float(row["time_left"]), *told)
+        return _lease(row) if row is not None else Lease(0, "", 0.0)
+
+    def owners(self) -> Owners | None:
+        """Who owns which job; None while the database does not answer. Waits for it."""
+        asked = clock()
+        try:
+            with self._engine.connect() as connection:
+                rows = connection.execute(_DEPUTIES).mappings().all()
+                jobs = {row.name: row.owner for row in connection.execute(_OWNED)}
+        except ProgrammingError:  # of a release that had no deputies, or without tables
+            return Owners(asked=asked)
+        except DBAPIError:
+            return None
+        return Owners({row["name"].removeprefix(DEPUTY): _lease(row) for row in rows}, jobs, asked)
 
     def own_host(self) -> str:
         """The address by which this machine reaches the database: others of its kind reach it there, as a rule."""
@@ -144,6 +182,12 @@ class Seat:
             self._engine.dispose()
         if self._lock is not None:
             self._lock.close()
+
+
+def _lease(row: Mapping[Any, Any]) -> Lease:
+    speaks = row.get("speaks") == row["epoch"]  # else what is there is an earlier owner's
+    told = (row["address"], row["secret"]) if speaks else ("", "")
+    return Lease(row["epoch"], row["holder"], float(row["time_left"]), *told)
 
 
 def _name_of(folder: Path) -> str:

@@ -14,15 +14,17 @@ import uvicorn
 import uvloop
 
 from coordinator.app import create_app, operator_token
+from coordinator.dispatch import Acquainted
 from coordinator.express import Express
 from coordinator.guard import App, Guard
+from coordinator.inside import Inside
 from coordinator.ledger import Ledger
 from coordinator.lives import Lives
 from coordinator.memory import keep_big_blocks
 from coordinator.places import is_shared, server
 from coordinator.protocol import MeteredProtocol
 from coordinator.replica import STOP_S, Front, Replica
-from coordinator.seat import Seat
+from coordinator.seat import Post, Seat
 from coordinator.service import Coordinator
 from coordinator.settings import LOOPBACK, Settings
 from shoal.core.errors import NotAllowed, Unreachable
@@ -86,9 +88,10 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
     def books(ledger: Ledger) -> None:
         protocol.ledger = ledger
 
-    def make(ledger: Ledger, seat: Seat | None = None) -> tuple[Coordinator, App]:
-        coordinator = Coordinator(settings, ledger, operator_token(settings), seat)
-        told = Lives(Express(create_app(coordinator), coordinator), coordinator)
+    def make(ledger: Ledger, post: Post | None = None, inside: Inside | None = None) -> tuple[Coordinator, App]:
+        coordinator = Coordinator(settings, ledger, operator_token(settings), post, inside)
+        told: App = Lives(Express(create_app(coordinator), coordinator), coordinator)
+        told = Acquainted(told, coordinator) if coordinator.owner else told
         return coordinator, Guard(told, settings, coordinator.steering)
 
     house: Alone | Replica

@@ -4,50 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
-from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Row, null, select, update
+from sqlalchemy import Row, select, update
 
-from coordinator import auth, beginnings, describe, keepsakes, ledger, papers, quarters, readmission
+from coordinator import auth, beginnings, describe, keepsakes, owners
+from coordinator.admission import Admission
 from coordinator.auth import Directory
+from coordinator.bells import Bells
 from coordinator.blobs.places import reach
+from coordinator.books import Books
 from coordinator.crash import crashpoint
 from coordinator.database import Database
-from coordinator.driver import Driver, Services, Start
+from coordinator.deputies import Deputies
+from coordinator.dispatch import Dispatch
+from coordinator.driver import Driver, Services
 from coordinator.evaluator import Evaluator
+from coordinator.inside import Inside
 from coordinator.journal import merge_metrics
 from coordinator.ledger import Ledger
 from coordinator.logbook import Logbook
 from coordinator.manifests import Given, Manifests
-from coordinator.papers import Contact, Papers
+from coordinator.papers import Papers
 from coordinator.peers import Peers
 from coordinator.presence import Presence
 from coordinator.relays import Relays
 from coordinator.replica_views import Standing
 from coordinator.retention import Retention
-from coordinator.seat import Seat
+from coordinator.seat import Post
 from coordinator.settings import Settings
+from coordinator.start import Start
 from coordinator.steering import Steering
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
 from coordinator.watch import Around, Watch
-from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, StorageFailed
+from shoal.core.errors import InvalidJob, Refused, ShoalError, StorageFailed
 from shoal.core.machine import Event, Lost
-from shoal.core.message import Join, Ref
-from shoal.core.selection import of_info
+from shoal.core.message import Ref
+from shoal.core.owners import LEAD
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec, parse_job
 
 log = structlog.get_logger()
 
-TICK_S, LOGS_S, WATCH_S = 0.5, 1.0, 2.0
+TICK_S, WATCH_S = 0.5, 2.0
+
+HANDED_S = 5.0
+"""So long a deputy still answers for a job that has ended: then all know that the lead does."""
 
 
 @dataclass
@@ -67,12 +77,21 @@ class Record:
 class Coordinator:
     """Everything that outlives a request. `start` and `stop` frame it; requests come from the event loop.
 
-    `seat`: at a database that it shares with others; then it owns all this only for as long as the lease is its own.
+    `post`: at a database that it shares with others; then it owns all this only for as long as the lease is its own.
+    `inside`: how it speaks with them. As a deputy, it has some of the jobs, and nodes and people by the lead's leave.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, operator_token: str, seat: Seat | None = None) -> None:
-        self.settings, self.ledger, self._seat = settings, ledger, seat
-        self._operator_token = operator_token
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        operator_token: str,
+        post: Post | None = None,
+        inside: Inside | None = None,
+    ) -> None:
+        self.settings, self.ledger, self._post = settings, ledger, post
+        self.operator_token = operator_token
+        self.owner = post.owner if post is not None else LEAD
         self.blobs = reach(settings)
         self.starts = self.bodies_of(".start")  # initial models, before their jobs; no job can be called so
         self.directory = Directory()
@@ -85,7 +104,10 @@ class Coordinator:
         self.peers, self.manifests = Peers(self.relays.carrier), Manifests()
         self.records: dict[str, Record] = {}
         self._beginning: set[str] = set()
-        self.bells: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.deputies = Deputies(self, inside)
+        self._dispatch = Dispatch(self, inside) if self.owner and inside is not None else None
+        self.admission = Admission(self)
+        self.bells = Bells(self._dispatch.rang if self._dispatch is not None else None)
         self.ready = False
         self.give_up: Callable[[], None] = self.drain
         """Called when another coordinator has taken the database over: whoever serves this one ends it."""
@@ -98,7 +120,7 @@ class Coordinator:
 
     async def start(self) -> None:
         """Open the database, restore every job, begin to tick. What cannot be begun leaves nothing behind."""
-        self.database = await asyncio.to_thread(Database, self.settings.url, self.settings.data, self._seat)
+        self.database = await asyncio.to_thread(Database, self.settings.url, self.settings.data, self._post)
         try:
             await self._begin_all()
         except BaseException:
@@ -108,30 +130,65 @@ class Coordinator:
     async def _begin_all(self) -> None:
         self.evaluator = Evaluator(self._evaluated)
         self.retention = Retention(self.database, self.settings)
-        await self.database.write(lambda c: self.directory.load(c, self._operator_token))
+        own = Books(self.database, self.ledger, self.logbook, self.broadcast, self.settings.traffic_flush_s)
+        self.books = self._dispatch or own
+        await self.database.write(lambda c: self.directory.load(c, self.operator_token))
         await self.database.write(self.ledger.load)
-        if self._seat is not None:
-            await self.database.write(lambda c: keepsakes.share(c, self.settings.data))
-            await self.database.write(lambda c: keepsakes.keep_token(c, auth.hashed(self._operator_token)))
+        if self._post is not None:
+            await self._come_in(self._post)
         await self.database.write(self.papers.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
             self.presence.joined_at[row.name] = row.joined_at
             self.presence.info[row.name] = row.info
             with suppress(Refused):  # one that said so before tags were looked at
                 self.presence.tell(row.name, row.info)
-        for row in await self.database.write(lambda c: c.execute(select(jobs)).all()):
+        rows = await self.database.write(lambda c: c.execute(select(jobs)).all())
+        self.deputies.know({row.name: row.owner for row in rows if row.owner != self.owner and not self.owner})
+        for row in [row for row in rows if row.owner == self.owner]:
             await self._take_up(row)
-        await self.retention.sweep_starts(self.starts)
+        if not self.owner:
+            await self.retention.sweep_starts(self.starts)
         logging.getLogger().addHandler(self.logbook.own)
-        around = Around(self.database, self.broadcast, self.presence, self.starts, self.running)
+        around = Around(self.database, self.broadcast, self.presence, self.starts, self.running, self._concerns)
         self.watch = Watch(self.settings, around)
         await self.database.write(self.watch.load)
-        beside = {"tick": self._tick(), "flush": self._flush(), "logs": self._write_logs(), "watch": self._watch()}
+        beside = {"tick": self._tick(), "books": self.books.run(), "watch": self._watch()}
         if self.watch.webhook is not None:
             beside["webhook"] = self.watch.webhook.run()
         self._tasks = [asyncio.create_task(work, name=name) for name, work in beside.items()]
         self.ready = True
         log.info("ready", jobs=len(self.records), data=str(self.settings.data))
+
+    async def _come_in(self, post: Post) -> None:
+        """Have what all coordinators of a database have alike; the lead says what that is."""
+        await self.database.write(lambda c: keepsakes.share(c, self.settings.data))
+        if post.is_lead:
+            await self.database.write(lambda c: keepsakes.keep_token(c, auth.hashed(self.operator_token)))
+            await self.database.write(lambda c: owners.bring(c, post.seat.name))
+
+    async def take_back(self, row: Row[Any]) -> None:
+        """Another's job is this one's now."""
+        await asyncio.to_thread(shutil.rmtree, self.settings.data / "near" / row.name, ignore_errors=True)
+        await self._take_up(row)
+        await self.database.write(self.watch.load)
+        self.broadcast.tell(Item("job", row.name, {}))
+
+    async def adopt(self, names: set[str]) -> None:
+        """At a deputy: these jobs are its own now, unless that is over already."""
+        query = select(jobs).where(jobs.c.name.in_(names), jobs.c.owner == self.owner, jobs.c.ended_at.is_(None))
+        for row in await self.database.write(lambda c: c.execute(query).all()):
+            await self.take_back(row)
+            await self.database.write(partial(self.ledger.reload, jobs={row.name}))
+            for member in self.driver(row.name).hub.roster.here():
+                self.bells[member.node].set()
+
+    async def hand_over(self, name: str, deputy: str) -> None:
+        """Let a deputy own a job from now on. Raises `StorageFailed`; the job is stopped then, to be taken up again."""
+        record = self.records.pop(name)
+        assert record.driver is not None
+        await record.driver.stop()
+        await self.database.write(partial(owners.give, job=name, deputy=deputy))
+        crashpoint("owner.given")
 
     async def _take_up(self, row: Row[Any]) -> None:
         """A job of the database: go on with it, or show how it ended, or why this release cannot run it."""
@@ -142,7 +199,12 @@ class Coordinator:
             record = Record(spec, row.created_at, start, None, *over)
         except InvalidJob as error:
             log.error("this release cannot run the job", job=row.name, why=error.message)
-            over = row.ended_at, row.summary or describe.failed(row, error.message), tuple(row.tags), row.labels
+            over = (
+                row.ended_at,
+                row.summary or describe.unread(row, "failed", error.message),
+                tuple(row.tags),
+                row.labels,
+            )
             self.records[row.name] = Record(JobSpec(name=row.name), row.created_at, start, None, *over)
             return
         if row.ended_at is None:
@@ -154,30 +216,30 @@ class Coordinator:
         """Let polls and streams end; what is in hand is still answered."""
         self.ready = False
         self.broadcast.end()
-        self.ring()
+        self.bells.ring()
 
-    async def stop(self) -> None:
-        """Finish what is in hand, write the last counts."""
+    async def stop(self, *, keeps: bool = False) -> None:
+        """Finish what is in hand, write the last counts. `keeps`: nobody else is to own it before the lease ends."""
         self.drain()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.watch.webhook is not None:
             self.watch.webhook.close()
-        await self._end_all()
+        await self._end_all(keeps=keeps)
 
-    async def _end_all(self) -> None:
+    async def _end_all(self, *, keeps: bool = False) -> None:
         for driver in self.drivers():
             await driver.stop()
         self.evaluator.stop()
         logging.getLogger().removeHandler(self.logbook.own)
         if not self.database.fenced:  # else the counts are another's now
             try:
-                await self.write_counts()
-                await self.flush_logs()
+                await self.books.write_counts()
+                await self.books.flush_logs()
             except StorageFailed as error:
                 log.error("the last byte counts and log lines were not written", error=repr(error))
-        await self.database.close()
+        await self.database.close(keeps=keeps)
 
     async def _drive(self, record: Record, start: Start) -> Driver:
         bodies = self.bodies_of(record.spec.name)
@@ -217,9 +279,19 @@ class Coordinator:
         """Whether it goes on with a job that another coordinator has led: it does not know all that nodes know."""
         return any(record.start.term for record in self.records.values())
 
+    def knows(self, name: str) -> bool:
+        """Whether there is a job of that name."""
+        return name in self.records or self.deputies.owns(name)
+
+    def is_elsewhere(self, name: str) -> bool:
+        """Whether another coordinator may know a job that this one does not."""
+        return name not in self.records and (bool(self.owner) or self.deputies.owns(name))
+
     def record(self, name: str) -> Record:
         """A job by name. Raises `Refused` (404) when there is none."""
         record = self.records.get(name)
+        if record is None and self.owner:  # the lead has said that it is here, or will be
+            raise StorageFailed(f"job {name} is moving to this coordinator, or from it", hint="ask again in a moment")
         if record is None:
             known = ", ".join(sorted(self.records)[:5]) or "none yet"
             raise Refused(f"no job is called {name!r}", code="job.unknown", hint=f"jobs here: {known}")
@@ -241,20 +313,26 @@ class Coordinator:
 
         Raises `Refused` when its name is taken.
         """
-        if spec.name in self.records or spec.name in self._beginning:
+        with self.claimed(spec.name):
+            record = await self._begin(spec, start, given, hold)
+        self.bells.ring()
+        self.broadcast.tell(Item("job", spec.name, {}))
+        return record
+
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Nobody else begins a job of that name meanwhile. Raises `Refused` when there is one."""
+        if self.knows(name) or name in self._beginning:
             raise Refused(
-                f"a job called {spec.name} exists",
+                f"a job called {name} exists",
                 code="job.exists",
                 hint='give the job another name = "…" in its file',
             )
-        self._beginning.add(spec.name)
+        self._beginning.add(name)
         try:
-            record = await self._begin(spec, start, given, hold)
+            yield
         finally:
-            self._beginning.discard(spec.name)
-        self.ring()
-        self.broadcast.tell(Item("job", spec.name, {}))
-        return record
+            self._beginning.discard(name)
 
     async def _begin(self, spec: JobSpec, start: Ref | None, given: Given | None, hold: bool) -> Record:
         """Check what can be checked, write the job down, and only then let it be seen."""
@@ -267,7 +345,7 @@ class Coordinator:
             begins = Start(start, given.manifest.version, given.term, given.told.node)
         record = Record(spec, (given.told.created_at if given is not None else None) or time.time(), begins)
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
-        values["start"] = beginnings.start_row(begins)
+        values |= {"start": beginnings.start_row(begins), "owner": self.owner}
         adding = partial(beginnings.add_job, values=values, begins=begins, given=given, hold=hold)
         known = await self.database.write(adding)
         if given is not None:
@@ -286,52 +364,6 @@ class Coordinator:
         record.tags = tags
         self.broadcast.tell(Item("job", name, {}))
 
-    def ring(self) -> None:
-        """Wake every open poll: there may be something new for it."""
-        for bell in self.bells.values():
-            bell.set()
-
-    # Nodes
-
-    async def enrol(self, token: str, name: str, info: dict[str, Any], key: str = "") -> str:
-        """A credential for a one-time token; see `auth.enrol`. Raises `Refused` for tags or hours that are none."""
-        of_info(info)
-        credential = await self.database.write(lambda c: auth.enrol(c, token, name, info, key))
-        crashpoint("enrol.committed")
-        self.directory.admit(auth.hashed(credential), auth.Principal("node", name))
-        self.presence.tell(name, info)
-        self.presence.joined_at[name] = time.time()
-        self.presence.heard(name)
-        return credential
-
-    async def readmit(self, job: str, node: str, secret_sha256: str) -> None:
-        """A peer of that job has shown its key, and made this credential. Raises what `readmission.readmit` raises."""
-        peer = self.papers.peers(job)[node]
-        await self.database.write(lambda c: readmission.readmit(c, node, peer.pub, secret_sha256))
-        crashpoint("readmission.committed")
-        self.directory.admit(secret_sha256, auth.Principal("node", node))
-        self.presence.heard(node)
-        log.info("back by its own key", node=node, job=job)
-
-    async def hello(self, node: str, info: dict[str, Any], contact: Contact | None = None) -> None:
-        """A node's process has started: it joins every running job anew. `contact`: how it takes part in gossip.
-
-        Raises `Refused` for a key that it may not show, and for tags or hours that are none.
-        """
-        about = of_info(info)
-        async with self.papers.showing:  # or two nodes could show one key at once
-            self.papers.check(node, contact)
-            shown = contact.row() if contact is not None else null()
-            row = update(nodes).where(nodes.c.name == node, ~nodes.c.revoked)
-            row = row.values(info=info, seen_at=time.time(), peer=shown)
-            if not (await self.database.write(lambda c: c.execute(row).rowcount)):
-                raise NotAllowed(f"{node} has been removed by an operator", hint="enrol again with a new token")
-            if self.papers.show(node, contact):
-                self.ledger.begin_anew(node)
-        self.presence.tell(node, info)
-        self.presence.heard(node)
-        await self.tell_all(Join(node, about=about))
-
     async def tell_all(self, event: Event, only: set[str] | None = None) -> None:
         """Tell the running jobs (or `only` these) of a node's coming or going. None waits for another's disk."""
         for driver in self.running():
@@ -341,16 +373,6 @@ class Coordinator:
                 driver.leave_word(event)
             else:
                 await driver.tell(event)
-
-    async def revoke(self, node: str) -> None:
-        """Take a node's credential away, at once, and its orders with it."""
-        if not await self.database.write(partial(_outlaw, node=node)):
-            raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
-        self.directory.forget_node(node)
-        self.presence.forget(node)
-        self.papers.revoke(node)
-        await self.tell_all(Lost(node, "removed by an operator"))
-        self.bells[node].set()  # its open poll ends
 
     # Beside the requests
 
@@ -383,6 +405,8 @@ class Coordinator:
                 log.error("papers not signed; trying again", job=driver.name, error=repr(error))
 
     async def _lose_the_silent(self) -> None:
+        if self._dispatch is not None and not self._dispatch.hears:
+            return  # nobody says who is there
         running = [driver for driver in self.running() if not driver.restoring]
         spare_s = self.steering.burden().pause_s_max  # an earlier process may have sent them away
         for driver in running:
@@ -411,6 +435,9 @@ class Coordinator:
                     await self._conclude(record, driver)
                 except StorageFailed as error:
                     log.error("end of job not written; trying again", job=driver.name, error=repr(error))
+            if self.owner and record.ended_at is not None and time.time() - record.ended_at > HANDED_S:
+                del self.records[driver.name]
+                await driver.stop()
 
     async def _conclude(self, record: Record, driver: Driver) -> None:
         """A job has ended: keep the last view of it. Nobody is told of the end before it is on the disk."""
@@ -418,17 +445,20 @@ class Coordinator:
         job = await describe.job(self, replace(record, ended_at=ended_at))
         people = describe.job_nodes(self, driver)
         summary = {"job": job.model_dump(mode="json"), "nodes": [n.model_dump(mode="json") for n in people]}
-        row = update(jobs).where(jobs.c.name == driver.name).values(ended_at=ended_at, summary=summary)
+        row = update(jobs).where(jobs.c.name == driver.name).values(ended_at=ended_at, summary=summary, owner=LEAD)
         await self.database.write(lambda c: c.execute(row))
         record.ended_at, record.summary = ended_at, summary
         self.broadcast.tell(Item("job", driver.name, {}))
 
     async def _evaluated(self, job: str, number: int, metrics: dict[str, Any]) -> None:
         """The held-out evaluation of a version has come."""
-        await self.database.write(lambda c: merge_metrics(c, job, number, metrics))
         record = self.records.get(job)
-        if record is not None and record.driver is not None:
+        if record is not None and record.driver is not None:  # else another measures it again
+            await self.database.write(lambda c: merge_metrics(c, job, number, metrics))
             await record.driver.publish("metrics", {"number": number, "metrics": metrics})
+
+    def _concerns(self, job: str) -> bool:
+        return job in self.records or (not job and not self.owner)
 
     async def _watch(self) -> None:
         """See whether somebody must be told of something."""
@@ -439,43 +469,6 @@ class Coordinator:
                 log.error("the watch failed", error=repr(error), exc_info=error)
             await asyncio.sleep(WATCH_S)
 
-    async def _write_logs(self) -> None:
-        """Write log lines down, once a second, and tell those who follow them. What cannot be written is lost."""
-        while True:
-            await asyncio.sleep(LOGS_S)
-            try:
-                await self.flush_logs()
-            except StorageFailed as error:
-                log.error("log lines not written", error=repr(error))
-
-    async def flush_logs(self) -> None:
-        """Write down what waits; on return, all that was taken before is written."""
-        async with self.logbook.writing:
-            rows = self.logbook.gather()
-            if not rows:
-                return
-            flushed = await self.database.write(partial(self.logbook.write, rows=rows))
-            for job in flushed.jobs:
-                self.broadcast.tell(Item("logs", job, {"last": flushed.last}))
-
-    async def _flush(self) -> None:
-        """Write the byte counts down, now and then."""
-        while True:
-            await asyncio.sleep(self.settings.traffic_flush_s)
-            try:
-                await self.write_counts()
-            except StorageFailed as error:
-                log.error("byte counts not written; trying again", error=repr(error))
-
-    async def write_counts(self) -> None:
-        """Write the byte counts so far down, so that the database answers with all of them."""
-        rows, marks = self.ledger.take(), self.ledger.take_marks()
-        try:
-            await self.database.write(partial(_add_counts, rows=rows, marks=marks))
-        except Exception:
-            self.ledger.put_back(rows, marks)
-            raise
-
     async def version_row(self, job: str, number: int) -> Any:
         """The row of a closed version. Raises `Refused` (404)."""
         query = select(versions).where(versions.c.job == job, versions.c.number == number)
@@ -484,15 +477,3 @@ class Coordinator:
         if row is None:
             raise Refused(f"job {job} has no version {number}", code="model.unknown", hint="see GET …/versions")
         return row
-
-
-def _add_counts(connection: Connection, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:
-    """What has crossed, by job and by time."""
-    ledger.add_rows(connection, rows, marks)
-    quarters.add(connection, rows, time.time())
-
-
-def _outlaw(connection: Connection, node: str) -> bool:
-    """Take a node's credential and its key away, in one transaction; False when there is no such node."""
-    papers.outlaw(connection, node)
-    return auth.revoke(connection, node)

@@ -21,6 +21,8 @@ class Item:
     job: str
     data: dict[str, Any]
     id: int | None = None
+    told: str = ""
+    """The event's data, if another coordinator has told it already."""
 
 
 class Reader:

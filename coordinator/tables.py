@@ -44,6 +44,7 @@ jobs = Table(
     Column("summary", JSON),  # the last view of an ended job
     Column("tags", JSON, nullable=False, server_default="[]"),
     Column("labels", JSON, nullable=False, server_default="{}"),  # see coordinator/labels.py
+    Column("owner", String(63), nullable=False, server_default=""),  # a deputy (coordinator/owners.py); "": the lead
 )
 
 events = Table(

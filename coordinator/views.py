@@ -36,6 +36,11 @@ def iso(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def seconds(text: str) -> float:
+    """What `iso` has written."""
+    return datetime.fromisoformat(text).timestamp()
+
+
 def _plain(value: Any, depth: int = 0) -> Any:
     """JSON that can be stored and sent on to others: finite numbers, whole characters, not nested beyond reason."""
     if depth > DEPTH_MAX:

@@ -45,6 +45,8 @@ class Around:
     presence: Presence
     bodies: FileBodies
     running: Callable[[], list[Driver]]
+    concerns: Callable[[str], bool]
+    """Whether alerts about that job, or about none (""), are raised and cleared here."""
 
 
 class Watch:
@@ -59,14 +61,16 @@ class Watch:
         self.webhook = Webhook(settings.alert_webhook, secret) if settings.alert_webhook else None
 
     def load(self, connection: Connection) -> None:
-        """Know what an earlier process has raised."""
-        rows = connection.execute(select(alerts).where(alerts.c.cleared_at.is_(None))).all()
-        self._alarms.open = {(row.kind, row.job, row.node) for row in rows}
+        """Know what others have raised."""
+        found = connection.execute(select(alerts).where(alerts.c.cleared_at.is_(None))).all()
+        rows = [row for row in found if self._around.concerns(row.job)]
+        self._alarms.open |= {(row.kind, row.job, row.node) for row in rows}
         self._around.presence.lost |= {row.node for row in rows if row.kind == "node-lost"}
 
     async def look(self) -> None:
         """Raise and clear."""
         now = time.monotonic()
+        self._alarms.open = {key for key in self._alarms.open if self._around.concerns(key[1])}
         jobs = self._going_on()
         bad = await self._bad_numbers(jobs) if jobs else {}
         state = Now(tuple(self._job(driver, now, bad) for driver in jobs), self._free_bytes())
@@ -97,6 +101,8 @@ class Watch:
         ]
 
     def _free_bytes(self) -> int | None:
+        if not self._around.concerns(""):
+            return None
         try:
             return self._around.bodies.free_bytes()
         except StorageFailed:

@@ -48,7 +48,7 @@ async def resume(job: str, body: views.Why, _: Operator, coordinator: Coord) -> 
 async def stop(job: str, body: views.Why, _: Operator, coordinator: Coord) -> views.Job:
     """End a job, now or when the round in hand has closed."""
     await coordinator.driver(job).tell(Stop(body.why or Stop.why, body.when))
-    coordinator.ring()
+    coordinator.bells.ring()
     return await described(coordinator, job)
 
 

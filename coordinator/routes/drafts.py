@@ -53,7 +53,7 @@ def _read(text: str) -> dict[str, Any]:
 
 def _taken(coordinator: Coordinator, values: dict[str, Any]) -> list[Mistake]:
     name = values.get("name")
-    if not isinstance(name, str) or name not in coordinator.records:
+    if not isinstance(name, str) or not coordinator.knows(name):
         return []
     return [Mistake(("name",), f"a job called {name} exists", "choose another name")]
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from coordinator import describe
+from coordinator import merging
 from coordinator.access import Coord, Reader, coordinator_of, label
 from coordinator.problems import errors, problem
 from coordinator.replica_views import Collector
@@ -53,17 +53,14 @@ def _trouble(coordinator: Coordinator) -> list[str]:
 class _Collector:
     """Numbers taken when they are asked for. No label holds a node's name: there may be thousands."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinator: Coordinator, states: list[str]) -> None:
+        self._coordinator, self._states = coordinator, states
 
     def collect(self) -> Iterator[Metric]:
         """What Prometheus reads."""
         coordinator = self._coordinator
-        nodes = GaugeMetricFamily("shoal_nodes", "Nodes by state", labels=["state"])
-        states = [node.state for node in (describe.node(coordinator, name) for name in list(coordinator.presence.info))]
-        for state in ("online", "training", "stale", "gone"):
-            nodes.add_metric([state], states.count(state))
-        yield nodes
+        if not coordinator.owner:  # else the lead tells it
+            yield from self._of_all()
         version = GaugeMetricFamily("shoal_job_version", "Versions closed", labels=["job"])
         members = GaugeMetricFamily("shoal_job_nodes", "Members that give signs of life", labels=["job"])
         trouble = GaugeMetricFamily("shoal_job_trouble", "1 while a job cannot be written", labels=["job"])
@@ -72,10 +69,6 @@ class _Collector:
             members.add_metric([driver.name], len(driver.hub.roster.here()))
             trouble.add_metric([driver.name], int(bool(driver.trouble)))
         yield from (version, members, trouble)
-        wire = CounterMetricFamily("shoal_wire_bytes", "Bytes on the wire", labels=["job", "direction"])
-        for (job, direction), count in sorted(coordinator.ledger.totals.items()):
-            wire.add_metric([job, direction], count)
-        yield wire
         burden = coordinator.steering.burden()
         yield GaugeMetricFamily("shoal_load", "Processor time that it takes, in cores, at most 1", burden.load)
         yield GaugeMetricFamily("shoal_spread_seconds", "Time over which nodes are spread; 0: none", burden.window_s)
@@ -83,13 +76,23 @@ class _Collector:
         with suppress(StorageFailed):  # a disk that cannot be asked: /readyz says so
             yield GaugeMetricFamily("shoal_disk_free_bytes", "Space left for bodies", coordinator.starts.free_bytes())
 
+    def _of_all(self) -> Iterator[Metric]:
+        nodes = GaugeMetricFamily("shoal_nodes", "Nodes by state", labels=["state"])
+        for state in ("online", "training", "stale", "gone"):
+            nodes.add_metric([state], self._states.count(state))
+        wire = CounterMetricFamily("shoal_wire_bytes", "Bytes on the wire", labels=["job", "direction"])
+        for (job, direction), count in sorted(self._coordinator.ledger.totals.items()):
+            wire.add_metric([job, direction], count)
+        yield from (nodes, wire)
+
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {METRICS: {}}}, **errors(401, 403)})
 async def metrics(request: Request, _: Reader, coordinator: Coord) -> Response:
     """Prometheus metrics."""
     label(request, kind="health")
+    nodes = [] if coordinator.owner else await merging.shown(coordinator, sorted(coordinator.presence.info))
     registry = CollectorRegistry()
-    registry.register(_Collector(coordinator))
+    registry.register(_Collector(coordinator, [node.state for node in nodes]))
     if coordinator.standing is not None:
         registry.register(Collector(coordinator.standing))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

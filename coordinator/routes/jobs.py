@@ -19,9 +19,9 @@ from coordinator.manifests import Given, Told, checked
 from coordinator.peer_views import GoesOn
 from coordinator.problems import errors
 from coordinator.routes.control import described
-from coordinator.service import Coordinator, Record
+from coordinator.service import Coordinator
 from coordinator.tables import feed, traffic
-from coordinator.views import iso
+from coordinator.views import iso, seconds
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.machine import NoteKind
@@ -44,16 +44,23 @@ async def jobs(
 ) -> views.Jobs:
     """Jobs, newest first."""
     label(request, kind="dashboard")
-    records = sorted(coordinator.records.values(), key=_place)
+    mine = [_place(name, record.created_at) for name, record in coordinator.records.items()]
+    others = {view.name: view for view in await coordinator.deputies.shown()}
+    places = sorted(mine + [_place(name, seconds(view.created_at)) for name, view in others.items()])
     if after:
-        last = _place(coordinator.record(after))
-        records = [record for record in records if _place(record) > last]
-    found = await describe.jobs(coordinator, records[:limit])
-    return views.Jobs(jobs=found, next=found[-1].name if len(records) > limit else None)
+        last = next((place for place in places if place[1] == after), None)
+        if last is None:
+            coordinator.record(after)  # raises
+        places = [place for place in places if last is None or place > last]
+    names = [name for _, name in places[:limit]]
+    records = [coordinator.records[name] for name in names if name not in others]
+    own = {view.name: view for view in await describe.jobs(coordinator, records)}
+    found = [others.get(name) or own[name] for name in names]
+    return views.Jobs(jobs=found, next=found[-1].name if len(places) > limit else None)
 
 
-def _place(record: Record) -> tuple[float, str]:
-    return -record.created_at, record.spec.name
+def _place(name: str, created_at: float) -> tuple[float, str]:
+    return -created_at, name
 
 
 @router.get("/traffic")
@@ -69,16 +76,22 @@ async def all_traffic(
     """Bytes of all jobs, since the quarter of an hour in which that moment lies; those among nodes are counted once."""
     label(request, kind="dashboard")
     at = quarters.start(since.timestamp(), time.time())
-    await coordinator.write_counts()
+    await coordinator.books.write_counts()
     async with coordinator.database.reader.connect() as connection:
         found = await quarters.since(connection, at)
     return views.TrafficSince(since=iso(at), up_bytes=found["up"], down_bytes=found["down"])
 
 
-@router.post("/jobs", status_code=201, responses=errors(409))
-async def create(body: views.NewJob, response: Response, _: Operator, coordinator: Coord) -> views.Job:
+@router.post("/jobs", status_code=201, responses=errors(409), response_model=views.Job)
+async def create(
+    body: views.NewJob, request: Request, response: Response, _: Operator, coordinator: Coord
+) -> views.Job | Response:
     """Begin a job. Its file is checked first; nothing is kept of one that is wrong."""
     spec = parse_job(body.spec)
+    owner = coordinator.deputies.choose(spec)
+    if owner:
+        with coordinator.claimed(spec.name):
+            return await coordinator.deputies.begin(owner, spec.name, await request.body())
     start = _start_model(coordinator, body.start_model) if body.start_model else None
     given = await _given(coordinator, spec, start, body.goes_on)
     await coordinator.create(spec, start, given, body.hold)
@@ -178,7 +191,7 @@ async def job_traffic(
     sums = [whole_sum(traffic.c[name]).label(name) for name in ("requests", "head_bytes", "body_bytes")]
     query = select(*groups, traffic.c.direction, *sums).where(traffic.c.job == job)
     query = query.group_by(*groups, traffic.c.direction).order_by(*groups, traffic.c.direction)
-    await coordinator.write_counts()
+    await coordinator.books.write_counts()
     async with coordinator.database.reader.connect() as connection:
         found = [dict(row) for row in (await connection.execute(query)).mappings()]
         total = {row[0]: int(row[1]) for row in await connection.execute(crossed_by_direction(job))}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from coordinator import auth, describe, node_detail, views
+from coordinator import auth, merging, node_detail, views
 from coordinator.access import Coord, Node, Operator, Reader, label, principal_of
 from coordinator.problems import errors
 from coordinator.views import iso
@@ -35,7 +36,7 @@ async def enrol(
     protocol = negotiate(body.protocols)
     label(request, kind="enrol")
     try:
-        credential = await coordinator.enrol(body.token, body.name, body.info, idempotency_key)
+        credential = await coordinator.admission.enrol(body.token, body.name, body.info, idempotency_key)
     except NotAllowed:
         await asyncio.sleep(WRONG_TOKEN_S)
         raise
@@ -48,7 +49,7 @@ async def hello(body: views.Hello, request: Request, node: Node, coordinator: Co
     """The node's process has started."""
     protocol = negotiate(body.protocols)
     label(request, node=node, kind="hello")
-    await coordinator.hello(node, body.info, body.peer.plain() if body.peer is not None else None)
+    await coordinator.admission.hello(node, body.info, body.peer.plain() if body.peer is not None else None)
     settings = coordinator.settings
     return views.Welcome(
         name=node,
@@ -73,7 +74,7 @@ async def nodes(
     names = sorted(name for name in coordinator.presence.info if name > after)
     shown = names[:limit]
     more = shown[-1] if len(names) > limit else None
-    return views.Nodes(nodes=[describe.node(coordinator, name) for name in shown], next=more)
+    return views.Nodes(nodes=await merging.shown(coordinator, shown, after), next=more)
 
 
 @router.get("/nodes/{node}", tags=["nodes"], responses=errors(401, 403, 404))
@@ -82,13 +83,15 @@ async def one_node(node: str, request: Request, _: Reader, coordinator: Coord) -
     label(request, kind="dashboard")
     if node not in coordinator.presence.info:
         raise Refused(f"no node is called {node[:63]!r}", code="node.unknown", hint="see `shoal nodes list`")
-    return await node_detail.look(coordinator, node)
+    found = await node_detail.look(coordinator, node)
+    others = await coordinator.deputies.pages(f"/api/v1/nodes/{quote(node)}")
+    return merging.node_detail(found, others, coordinator.deputies.jobs)
 
 
 @router.delete("/nodes/{node}", status_code=204, tags=["nodes"], responses=errors(401, 403, 404))
 async def remove(node: str, _: Operator, coordinator: Coord) -> None:
     """Revoke a node's credential, from its next request on."""
-    await coordinator.revoke(node)
+    await coordinator.admission.revoke(node)
 
 
 @router.post("/tokens", status_code=201, tags=["nodes"], responses=errors(401, 403))
@@ -139,7 +142,8 @@ async def sign_out(request: Request, coordinator: Coord) -> Response:
     """Forget the session."""
     secret = request.cookies.get(auth.COOKIE, "")
     if secret and principal_of(request) is not None:
-        coordinator.directory.forget(secret)
+        coordinator.directory.forget(auth.hashed(secret))
+        await coordinator.deputies.each("POST", "/inside/forget", {"secret_sha256": auth.hashed(secret)})
         await coordinator.database.write(lambda c: auth.end_session(c, secret))
     response = Response(status_code=204)
     response.delete_cookie(auth.COOKIE, path="/")

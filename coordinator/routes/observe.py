@@ -14,6 +14,7 @@ from coordinator.logbook import Sought, holds
 from coordinator.observe_views import (
     Alert,
     Alerts,
+    Deputy,
     Failure,
     Failures,
     Level,
@@ -58,12 +59,13 @@ async def list_failures(
 
 @router.get("/owner")
 async def owner(request: Request, _: Reader, coordinator: Coord) -> Owner | None:
-    """Which coordinator answers for all jobs; null where it is the only one that its database can have."""
+    """Which coordinator leads, and which others own jobs; null where it is the only one its database can have."""
     label(request, kind="dashboard")
     if coordinator.standing is None:
         return None
     now = coordinator.standing()
-    return Owner(address=now.owner, epoch=now.epoch)
+    deputies = [Deputy(address=address, jobs=jobs) for address, jobs in now.deputies.items()]
+    return Owner(address=now.owner, epoch=now.epoch, deputies=deputies)
 
 
 # Logs

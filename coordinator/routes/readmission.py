@@ -56,5 +56,5 @@ async def _answered(
     if term != driver.term:
         return Readmitted(name="", term=driver.term)
     node = coordinator.readmissions.admit(claim, digest)
-    await coordinator.readmit(job, node, secret_sha256)
+    await coordinator.admission.readmit(job, node, secret_sha256)
     return Readmitted(name=node, term=driver.term)

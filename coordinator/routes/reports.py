@@ -92,7 +92,7 @@ async def heat(
     """A quantity by client and round. A cell of which anything diverged is "NaN"; one without a report is null."""
     label(request, kind="dashboard")
     coordinator.record(job)
-    await coordinator.write_counts()
+    await coordinator.books.write_counts()
     async with coordinator.database.reader.connect() as connection:
         return await report_queries.heat(connection, job, wanted, after, limit)
 

@@ -11,7 +11,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy import select
 
 from coordinator import describe
-from coordinator.access import Coord, Reader, label
+from coordinator.access import Coord, label
+from coordinator.access import Reader as Reads
 from coordinator.news import (
     Event,
     Greeting,
@@ -26,7 +27,7 @@ from coordinator.news import (
 )
 from coordinator.problems import errors
 from coordinator.service import Coordinator
-from coordinator.stream import Item
+from coordinator.stream import Item, Reader
 from coordinator.tables import feed
 from coordinator.tables import versions as table
 from coordinator.views import iso
@@ -42,7 +43,9 @@ async def _known(
     coordinator: Coord, job: Annotated[str | None, Query(description="only this job")] = None
 ) -> str | None:
     """A job that is here: asked before the stream begins, when an answer of 404 is still possible."""
-    return coordinator.record(job).spec.name if job is not None else None
+    if job is not None and not coordinator.deputies.owns(job):
+        return coordinator.record(job).spec.name
+    return job
 
 
 @router.get(
@@ -50,7 +53,7 @@ async def _known(
 )
 async def stream(
     request: Request,
-    _: Reader,
+    _: Reads,
     coordinator: Coord,
     job: Annotated[str | None, Depends(_known)],
     last_event_id: Annotated[int | None, Header(ge=0, lt=2**63)] = None,
@@ -60,19 +63,27 @@ async def stream(
     label(request, kind="dashboard")  # who watches a job is none of its costs
     reader = coordinator.broadcast.open(job)
     try:
-        yield _sent(HelloEvent(data=_greeting(coordinator)), retry=RETRY_MS)
-        seen = last_event_id or 0
-        if last_event_id is not None:
-            async for item in _missed(coordinator, job, last_event_id):
-                seen = item.id or seen
-                yield _sent(await _event(coordinator, item), item.id)
-        async for live in reader.items():
-            if live is None:
-                yield _sent(PingEvent(data=Nothing()))  # scripts do not see comments
-            elif live.id is None or live.id > seen:
-                yield _sent(await _event(coordinator, live), live.id)
+        with coordinator.deputies.following(reader, last_event_id):
+            yield _sent(HelloEvent(data=_greeting(coordinator)), retry=RETRY_MS)
+            async for event in _events(coordinator, reader, last_event_id):
+                yield event
     finally:
         coordinator.broadcast.close(reader)
+
+
+async def _events(coordinator: Coordinator, reader: Reader, after: int | None) -> AsyncIterable[ServerSentEvent]:
+    seen = after or 0
+    if after is not None:
+        async for item in _missed(coordinator, reader.job, after):
+            seen = item.id or seen
+            yield _sent(await _event(coordinator, item), item.id)
+    async for live in reader.items():
+        if live is None:
+            yield _sent(PingEvent(data=Nothing()))  # scripts do not see comments
+        elif live.told:
+            yield ServerSentEvent(raw_data=live.told, event=live.topic, id=str(live.id) if live.id else None)
+        elif live.id is None or live.id > seen:
+            yield _sent(await _event(coordinator, live), live.id)
 
 
 def _greeting(coordinator: Coordinator) -> Greeting:
@@ -89,6 +100,10 @@ async def _missed(coordinator: Coordinator, job: str | None, after: int) -> Asyn
     query = select(feed).order_by(feed.c.id).limit(REPLAY_PAGE)
     if job is not None:
         query = query.where(feed.c.job == job)
+    elif coordinator.owner:
+        query = query.where(feed.c.job.in_(list(coordinator.records)))
+    elif coordinator.deputies.jobs:  # their owners tell of them
+        query = query.where(feed.c.job.not_in(list(coordinator.deputies.jobs)))
     while True:
         async with coordinator.database.reader.connect() as connection:
             rows = (await connection.execute(query.where(feed.c.id > after))).all()

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import views
 from coordinator.access import Coord, Node, label, principal_of
+from coordinator.deputies import LABEL, passed_on
 from coordinator.driver import Driver
 from coordinator.hearing import Hearing, decoded, held_order
 from coordinator.problems import errors
@@ -45,7 +46,7 @@ class Caller(NamedTuple):
     node: str
 
 
-def _held(texts: list[str]) -> Held:
+def held_orders(texts: list[str]) -> Held:
     """`JOB:BOOT.N` or `JOB:BOOT.N.REV` of each order that the node works on."""
     split = [text.rpartition(":") for text in texts]
     return {job: held_order(order) for job, _, order in split}
@@ -68,7 +69,7 @@ async def answer_poll(
     request: Request, coordinator: Coordinator, node: str, wait_s: float, held: list[str], job: list[str]
 ) -> Response:
     """The answer to a poll whose parameters are within their limits."""
-    holds, only = _held(held), set(job)
+    holds, only = held_orders(held), set(job)
     loop = asyncio.get_running_loop()
     came = loop.time()
     deadline = came + min(wait_s, coordinator.settings.poll_s_max)
@@ -84,7 +85,9 @@ async def answer_poll(
             bell.clear()
             principal_of(request)  # raises when the credential was revoked meanwhile
             running = coordinator.running()
-            answer = await _news(Caller(request, coordinator, node), running, holds, only)
+            answer = await news(Caller(request, coordinator, node), running, holds, only)
+            if answer is None:
+                answer = await _from_deputies(request, coordinator, node, held, only)
             if answer is not None:
                 return _leased(coordinator, node, running, answer)
             unsure = bell.is_set() or any(not driver.rests(node) for driver in running)
@@ -97,6 +100,17 @@ async def answer_poll(
             except TimeoutError:
                 break
     return _leased(coordinator, node, running, _paused(coordinator, node, loop.time() - came))
+
+
+async def _from_deputies(
+    request: Request, coordinator: Coordinator, node: str, held: list[str], only: set[str]
+) -> Response | None:
+    reply = await coordinator.deputies.news(node, held, only)
+    if reply is None:
+        return None
+    job, version, kind = reply.headers[LABEL].split(" ")
+    label(request, job, int(version), node, kind)
+    return passed_on(reply)
 
 
 def _paused(coordinator: Coordinator, node: str, held_s: float) -> Response:
@@ -133,7 +147,7 @@ def _only_job(running: Sequence[Driver], node: str) -> str:
     return parts[0] if len(parts) == 1 else ""
 
 
-async def _news(caller: Caller, running: Sequence[Driver], holds: Held, only: set[str]) -> Response | None:
+async def news(caller: Caller, running: Sequence[Driver], holds: Held, only: set[str]) -> Response | None:
     """The first thing that the node does not know yet."""
     coordinator, node = caller.coordinator, caller.node
     for driver in running:
@@ -152,8 +166,8 @@ async def _news(caller: Caller, running: Sequence[Driver], holds: Held, only: se
             return found
     for name in holds:
         record = coordinator.records.get(name)
-        if record is None and coordinator.was_rebuilt:  # of this one too it may be given what a node has kept
-            continue
+        if record is None and (coordinator.was_rebuilt or coordinator.is_elsewhere(name)):
+            continue  # of a rebuilt one too: it may be given what a node has kept
         if record is None or record.driver is None or record.driver.ended:
             label(caller.request, name if record else "", node=node, kind="poll")
             why = record.driver.hub.ends_after_round if record and record.driver else ""
@@ -211,6 +225,16 @@ async def join(job: str, body: views.Return, request: Request, node: Node, coord
 @router.post("/beat", status_code=204, responses=errors(404))
 async def beat(body: views.Beat, request: Request, node: Node, coordinator: Coord) -> None:
     """How far the node is with its order."""
+    if coordinator.deputies.owns(body.job):
+        coordinator.presence.heard(node)
+        label(request, body.job, -1, node, "beat")
+        await coordinator.deputies.beat(body.job, node, body.model_dump())
+    else:
+        heard_beat(request, coordinator, node, body)
+
+
+def heard_beat(request: Request, coordinator: Coordinator, node: str, body: views.Beat) -> None:
+    """Take note of it. Raises `Refused` for a job that there is not."""
     coordinator.presence.heard(node)
     if body.job not in coordinator.records:
         raise Refused(f"no job is called {body.job!r}", code="job.unknown", hint="poll for the order that stands")
@@ -225,5 +249,4 @@ async def beat(body: views.Beat, request: Request, node: Node, coordinator: Coor
 async def leave(request: Request, node: Node, coordinator: Coord) -> None:
     """The node goes and hands its orders back."""
     label(request, _only_job(coordinator.running(), node), node=node, kind="leave")
-    await coordinator.tell_all(Leave(node))
-    coordinator.presence.leases.forget(node)
+    await coordinator.admission.leave(node)

@@ -78,6 +78,26 @@ class Drop:
     """Another owns the database: forget everything."""
 
 
+class Hold:
+    """A lease as its holder counts on it. Times are its own clock's, in seconds; `lease_s`: how long it lasts."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._until = float("-inf")
+
+    def renewed(self, begun: float) -> None:
+        """The database has renewed it, by a question that was asked at `begun`."""
+        self._until = max(self._until, begun + SLOWER * self._lease_s)
+
+    def fenced(self) -> None:
+        """It is of another epoch now, or was let go."""
+        self._until = float("-inf")
+
+    def holds(self, now: float) -> bool:
+        """Whether nobody else can have it yet."""
+        return now < self._until
+
+
 class Tenure:
     """One coordinator's part in it. `me`: its name, the same in all its lives. Times are its own clock's, in seconds.
 
@@ -92,7 +112,7 @@ class Tenure:
         self.epoch = 0
         """This one's own, while it is the owner."""
         self.takeovers = 0
-        self._held_until = float("-inf")
+        self._hold = Hold(lease_s)
         self._seen: Lease | None = None
         self._seen_until = float("-inf")
         self._due = float("-inf")
@@ -146,13 +166,13 @@ class Tenure:
 
     def renewed(self, begun: float) -> None:
         """The database has renewed this one's lease, by a question that was asked at `begun`."""
-        self._held_until = max(self._held_until, begun + SLOWER * self.lease_s)
+        self._hold.renewed(begun)
 
     def fenced(self) -> None:
         """The database has refused a write: its lease is of another epoch."""
         if self.phase in ("taking", "owner"):
             self.phase = "dropping"
-        self._held_until = float("-inf")
+        self._hold.fenced()
 
     def dropped(self, now: float) -> None:
         """Everything is forgotten."""
@@ -160,13 +180,14 @@ class Tenure:
 
     def _stand_by(self, due: float) -> None:
         self.phase, self.epoch, self._due = "standby", 0, due
-        self._held_until, self._seen = float("-inf"), None
+        self._seen = None
+        self._hold.fenced()
 
     # Who answers
 
     def holds(self, now: float) -> bool:
         """Whether nobody else can have the lease yet."""
-        return now < self._held_until
+        return self._hold.holds(now)
 
     def way(self, now: float) -> Here | Elsewhere | Nobody:
         """Who answers a request."""

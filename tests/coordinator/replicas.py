@@ -27,9 +27,26 @@ def settings(tmp_path: Path, url: str, lease_s: float = 30.0) -> dict[str, Any]:
     return {"database_url": url, "owner_lease_s": lease_s, "blobs": str(tmp_path / BODIES)}
 
 
+_SPEAKS = "CASE WHEN speaks = epoch THEN address ELSE '' END"
+
+
+def deputies(url: str) -> dict[str, str]:
+    """The addresses of the deputies that answer, by name."""
+    found = rows(
+        url, f"SELECT name, {_SPEAKS} FROM leases WHERE name <> 'coordinator' AND speaks = epoch AND until > 0"
+    )
+    return {name.removeprefix("deputy:"): address for name, address in found}
+
+
+def owners(url: str) -> dict[str, str]:
+    """The address at which each job is answered for; empty: the lead's."""
+    known = deputies(url)
+    return {job: known.get(owner, "") for job, owner in rows(url, "SELECT name, owner FROM jobs")}
+
+
 def lease(url: str) -> tuple[int, str]:
     """The epoch, and the address of the owner that answers in it, if one does yet."""
-    found = rows(url, "SELECT epoch, CASE WHEN speaks = epoch THEN address ELSE '' END FROM leases")
+    found = rows(url, f"SELECT epoch, {_SPEAKS} FROM leases WHERE name = 'coordinator'")
     return found[0] if found else (0, "")
 
 
@@ -111,7 +128,7 @@ class Storm:
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet, self._rng = fleet, random.Random(seed)
-        self.kills = self.zombies = self.answered = self.unanswered = 0
+        self.kills = self.zombies = self.deputies = self.answered = self.unanswered = 0
         self.longest_s = 0.0
 
     def run(self, seconds: float, pause_s: float) -> None:
@@ -129,24 +146,42 @@ class Storm:
             watching.join()
 
     def _strike(self) -> None:
-        """Something happens to the owner, and is over."""
-        owner = self._fleet.owner()
+        """Something happens to the lead, or to a deputy, and is over."""
+        victim, epoch = self._victim()
         if self._rng.random() < 0.6:
-            owner.kill()
+            victim.kill()
             self.kills += 1
             if self._rng.random() < 0.7:  # else it takes its own lease up again, at once
-                self._await_another(owner)
-            owner.start(ready=False)
+                self._await(victim, epoch)
+            victim.start(ready=False)
             return
         self.zombies += 1
-        signal_of(owner, signal.SIGSTOP)
+        signal_of(victim, signal.SIGSTOP)
         try:
-            self._await_another(owner)
+            self._await(victim, epoch)
         finally:
-            signal_of(owner, signal.SIGCONT)
+            signal_of(victim, signal.SIGCONT)
 
-    def _await_another(self, gone: Server) -> None:
-        until("another owner", lambda: lease(self._fleet.database_url)[1] not in ("", gone.url))
+    def _victim(self) -> tuple[Server, int]:
+        """The lead, or a deputy that owns a job, as often; and its epoch."""
+        at = {address: epoch for address, epoch in self._owning().items() if self._rng.random() < 0.5}
+        known = [one for one in self._fleet.members if one.pid and one.url in at]
+        lead = self._fleet.owner()
+        self.deputies += bool(known)
+        return (known[0], at[known[0].url]) if known else (lead, 0)
+
+    def _owning(self) -> dict[str, int]:
+        """The epochs of deputies that own jobs, by address."""
+        owning = "leases.name = 'deputy:' || jobs.owner AND speaks = epoch"
+        return dict(rows(self._fleet.database_url, f"SELECT address, epoch FROM leases JOIN jobs ON {owning}"))
+
+    def _await(self, gone: Server, epoch: int) -> None:
+        """Until its lease is another's, or it has none any more."""
+        url = self._fleet.database_url
+        if epoch:
+            until("its jobs to be taken over", lambda: epoch not in (self._owning().get(gone.url), 0))
+        else:
+            until("another owner", lambda: lease(url)[1] not in ("", gone.url))
 
     def _watch(self, over: threading.Event) -> None:
         """Ask whoever is next, again and again; how long nobody could answer."""
@@ -166,6 +201,7 @@ class Storm:
         return {
             "kills of an owner": self.kills,
             "owners stopped for longer than their lease": self.zombies,
+            "of these, deputies": self.deputies,
             "epochs": lease(self._fleet.database_url)[0],
             "questions answered": self.answered,
             "questions not answered": self.unanswered,

@@ -356,7 +356,7 @@ def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_fac
             poll.start()
             until("the poll to be open", lambda: running.coordinator.presence._open["n0"])
             assert running.request("DELETE", "/api/v1/nodes/n0").status_code == 204
-            running.loop.call_soon_threadsafe(running.coordinator.ring)
+            running.loop.call_soon_threadsafe(running.coordinator.bells.ring)
             poll.join(10)
             assert answers == [401]
             assert not running.driver("main").hub.roster["n0"].here

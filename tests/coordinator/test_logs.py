@@ -35,7 +35,7 @@ def say(running: Inside, node: Node, *texts: str, first: int = 1, **more: Any) -
 
 
 def shown(running: Inside, **wanted: Any) -> list[dict[str, Any]]:
-    running.call(running.coordinator.flush_logs())
+    running.call(running.coordinator.books.flush_logs())
     found: list[dict[str, Any]] = running.get("/logs", **{"node": "a", **wanted})["lines"]
     return found
 
@@ -130,7 +130,7 @@ def test_what_waits_for_the_disk_is_bounded(coordinator: Inside, node: Node, mon
         book = coordinator.coordinator.logbook
         lines = [logbook.Line(n, 0.0, 20, str(n)) for n in range(5)]
         book.take("a", "1", lines, 0)
-        await coordinator.coordinator.flush_logs()
+        await coordinator.coordinator.books.flush_logs()
 
     coordinator.call(both())
     assert texts(coordinator) == ["0", "1", "2", logbook.DROPPED % 2]

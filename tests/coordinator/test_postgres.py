@@ -300,7 +300,7 @@ def test_what_a_stopped_owner_was_in_the_midst_of_is_ended(url: str) -> None:
         with psycopg.connect(url) as stopped:
             stopped.execute("UPDATE leases SET commits = 7")
             alone = seat.Seat(places.server(url), None, 0.5)
-            database = Database(url, None, alone)
+            database = Database(url, None, alone.lead)
             await database.write(add("next"))
             await database.close()
             alone.close()
@@ -330,7 +330,7 @@ def test_an_owner_that_has_nothing_to_write_renews_its_lease(url: str) -> None:
         async with contextlib.AsyncExitStack() as stack:
             alone = seat.Seat(places.server(url), None, 0.3)
             stack.callback(alone.close)
-            database = Database(url, None, alone)
+            database = Database(url, None, alone.lead)
             stack.push_async_callback(database.close)
             await asyncio.to_thread(
                 until, "three renewals", lambda: rows(url, "SELECT 1 FROM leases WHERE commits > 2 AND until > 0")

@@ -242,7 +242,8 @@ def test_each_says_how_it_is(pair: tuple[Inside, Inside]) -> None:
     assert "shoal_replica_owner 0.0" in told
     assert "shoal_replica_epoch 1.0" in told
     assert "shoal_replica_forwards_total 1.0" in told
-    wanted = {"address": owner.url, "epoch": 1}
+    until("the deputy", owner.coordinator.deputies.live)
+    wanted = {"address": owner.url, "epoch": 1, "deputies": [{"address": standby.url, "jobs": 0}]}
     assert [where.get("/owner") for where in pair] == [wanted, wanted], "whoever is asked"
 
 

@@ -62,16 +62,23 @@ def test_a_coordinator_in_trouble_says_what_it_is(stage: Stage, page: Page) -> N
     expect(health).to_have_attribute("data-state", "ready")
 
 
-def test_of_several_coordinators_it_says_which_one_owns(stage: Stage, page: Page, errors: list[str]) -> None:
-    standing = Standing("owner", "one", "http://10.0.0.3:8080", 2, "http://10.0.0.3:8080", 1, 0, 0)
+DEPUTIES = {"http://10.0.0.3:8080": 1, "http://10.0.0.5:8080": 2}
+
+
+def test_of_several_coordinators_it_says_which_one_leads(stage: Stage, page: Page, errors: list[str]) -> None:
+    standing = Standing("lead", "one", "http://10.0.0.3:8080", 2, "http://10.0.0.3:8080", 1, 0, 0, 1, {})
     page.goto(stage.running.url, timeout=PATIENCE_MS)
     expect(page.get_by_test_id("fleet-health")).to_have_attribute("data-state", "ready")
     expect(page.get_by_test_id("fleet-owner")).to_have_count(0)
     stage.running.coordinator.standing = lambda: standing
     page.reload()
-    expect(page.get_by_test_id("fleet-owner")).to_have_text("owned by http://10.0.0.3:8080, taken 2 times")
-    stage.running.coordinator.standing = lambda: replace(standing, owner="http://10.0.0.4:8080", epoch=3)
-    expect(page.get_by_test_id("fleet-owner")).to_have_text("owned by http://10.0.0.4:8080, taken 3 times")
+    expect(page.get_by_test_id("fleet-owner")).to_have_text("led by http://10.0.0.3:8080, taken 2 times")
+    stage.running.coordinator.standing = lambda: replace(
+        standing, owner="http://10.0.0.4:8080", epoch=3, deputies=DEPUTIES
+    )
+    expect(page.get_by_test_id("fleet-owner")).to_have_text(
+        "led by http://10.0.0.4:8080, taken 3 times; 3 jobs at 2 deputies"
+    )
     assert not errors
 
 

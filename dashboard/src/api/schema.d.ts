@@ -1035,7 +1035,7 @@ export interface paths {
         };
         /**
          * Owner
-         * @description Which coordinator answers for all jobs; null where it is the only one that its database can have.
+         * @description Which coordinator leads, and which others own jobs; null where it is the only one its database can have.
          */
         get: operations["owner_api_v1_owner_get"];
         put?: never;
@@ -1555,6 +1555,22 @@ export interface components {
              *     ]
              */
             urls?: string[];
+        };
+        /**
+         * Deputy
+         * @description A coordinator that owns some of the jobs.
+         */
+        Deputy: {
+            /**
+             * Address
+             * @description where the others reach it
+             */
+            address: string;
+            /**
+             * Jobs
+             * @description how many of its jobs run
+             */
+            jobs: number;
         };
         /**
          * Draft
@@ -2783,7 +2799,7 @@ export interface components {
         Nothing: Record<string, never>;
         /**
          * Owner
-         * @description Which of several coordinators of one database answers for all jobs.
+         * @description Which of several coordinators of one database leads: it owns all jobs that no deputy owns.
          */
         Owner: {
             /**
@@ -2792,8 +2808,13 @@ export interface components {
              */
             address: string;
             /**
+             * Deputies
+             * @description those that answer
+             */
+            deputies: components["schemas"]["Deputy"][];
+            /**
              * Epoch
-             * @description how often the database has been taken; the first owner's is 1
+             * @description how often the database has been taken; the first lead's is 1
              */
             epoch: number;
         };

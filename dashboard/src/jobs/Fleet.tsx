@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { fleetQuery, healthQuery, ownerQuery, todayQuery } from "../api/queries";
-import type { Job } from "../api/types";
-import { bytes, count, UNKNOWN } from "../format/number";
+import type { Job, Owner } from "../api/types";
+import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
 import { useConnection } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
@@ -70,7 +70,8 @@ function Health() {
           {WORDS[state].more || known}
           {owner && (
             <span className="owner" data-testid="fleet-owner">
-              owned by {owner.address}, taken {owner.epoch === 1 ? "once" : `${count(owner.epoch)} times`}
+              led by {owner.address}, taken {owner.epoch === 1 ? "once" : `${count(owner.epoch)} times`}
+              {owner.deputies.length > 0 && `; ${shared(owner)}`}
             </span>
           )}
         </>
@@ -81,6 +82,11 @@ function Health() {
       </span>
     </Stat>
   );
+}
+
+function shared({ deputies }: Owner): string {
+  const jobs = deputies.reduce((sum, one) => sum + one.jobs, 0);
+  return `${plural(jobs, "job")} at ${plural(deputies.length, "deputy", "deputies")}`;
 }
 
 const WORDS = {

@@ -1,0 +1,77 @@
+"""Byte counts and log lines on their way to the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection
+
+from coordinator import ledger, quarters
+from coordinator.database import Database
+from coordinator.ledger import Ledger
+from coordinator.logbook import Logbook
+from coordinator.stream import Broadcast, Item
+from shoal.core.errors import StorageFailed
+
+log = structlog.get_logger()
+
+LOGS_S = 1.0
+
+
+class Books:
+    """Writes both down, now and then. `flush_s`: how often the counts."""
+
+    def __init__(
+        self, database: Database, ledger: Ledger, logbook: Logbook, broadcast: Broadcast, flush_s: float
+    ) -> None:
+        self._database, self._ledger, self._logbook, self._broadcast = database, ledger, logbook, broadcast
+        self._flush_s = flush_s
+
+    async def run(self) -> None:
+        """Until cancelled. What cannot be written is tried again, or, of the log, lost."""
+        await asyncio.gather(self._count(), self._log())
+
+    async def _count(self) -> None:
+        while True:
+            await asyncio.sleep(self._flush_s)
+            try:
+                await self.write_counts()
+            except StorageFailed as error:
+                log.error("byte counts not written; trying again", error=repr(error))
+
+    async def _log(self) -> None:
+        while True:
+            await asyncio.sleep(LOGS_S)
+            try:
+                await self.flush_logs()
+            except StorageFailed as error:
+                log.error("log lines not written", error=repr(error))
+
+    async def write_counts(self) -> None:
+        """Write the byte counts so far down, so that the database answers with all of them."""
+        rows, marks = self._ledger.take(), self._ledger.take_marks()
+        try:
+            await self._database.write(partial(_add_counts, rows=rows, marks=marks))
+        except Exception:
+            self._ledger.put_back(rows, marks)
+            raise
+
+    async def flush_logs(self) -> None:
+        """Write down what waits, and tell those who follow it; on return, all that was taken before is written."""
+        async with self._logbook.writing:
+            rows = self._logbook.gather()
+            if not rows:
+                return
+            flushed = await self._database.write(partial(self._logbook.write, rows=rows))
+            for job in flushed.jobs:
+                self._broadcast.tell(Item("logs", job, {"last": flushed.last}))
+
+
+def _add_counts(connection: Connection, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:
+    """What has crossed, by job and by time."""
+    ledger.add_rows(connection, rows, marks)
+    quarters.add(connection, rows, time.time())

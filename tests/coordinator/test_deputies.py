@@ -1,0 +1,254 @@
+"""Several coordinators on one database, each of which owns some of the jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.replica import Replica
+from coordinator.service import Coordinator
+from tests.coordinator.clients import client
+from tests.coordinator.history import check
+from tests.coordinator.node import History, Node, body, initial
+from tests.coordinator.postgres import Cluster
+from tests.coordinator.proxy import Proxy
+from tests.coordinator.replicas import deputies, owners, settings
+from tests.coordinator.server import OPERATOR, Inside, until
+from tests.coordinator.sse import listening
+
+Swarm = Callable[..., list[Node]]
+Pair = tuple[Inside, Inside]
+SIZES = {"first": 10, "second": 66_000}
+LASTING_S = 600.0
+
+
+@pytest.fixture
+def url(cluster: Cluster) -> str:
+    return cluster.database()
+
+
+@pytest.fixture
+def pair(url: str, tmp_path: Path) -> Iterator[Pair]:
+    """A lead and a deputy, in this process."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for name in ("one", "two"):
+            found.append(Inside(tmp_path / name, **settings(tmp_path, url, LASTING_S)).start())
+            stack.callback(found[-1].stop)
+        known(*found)
+        yield found[0], found[1]
+
+
+def known(lead: Inside, deputy: Inside) -> None:
+    """Wait until the lead knows where the deputy is."""
+    until("the deputy", lambda: deputy.url in deputies(lead.database_url).values())
+    until("the lead to know it", lead.coordinator.deputies.live)
+
+
+def at_deputy(pair: Pair) -> Coordinator:
+    """What the deputy owns jobs with."""
+    house = pair[1].server.house
+    assert isinstance(house, Replica)
+    assert house.deputy is not None
+    return house.deputy.coordinator
+
+
+def spread(pair: Pair, **more: Any) -> None:
+    """Two jobs, of which the deputy owns the second."""
+    for job in SIZES:
+        pair[0].begin(job, **{"nodes": 2, "rounds": 6, **more})
+    assert owners(pair[0].database_url) == {"first": "", "second": pair[1].url}
+
+
+def test_both_run_their_own_and_every_model_is_right(pair: Pair, swarm: Swarm) -> None:
+    history = History()
+    spread(pair)
+    for node in swarm(pair[0], 2, SIZES, history, breaks_uploads=True, beats=True):
+        node.finish()
+    check(pair[1], history, SIZES, {}, nodes=2)
+    until("all to be the lead's", lambda: owners(pair[0].database_url) == {"first": "", "second": ""})
+    for where in pair:
+        assert {job["name"]: job["state"] for job in where.get("/jobs")["jobs"]} == {"first": "done", "second": "done"}
+        assert where.job("second")["version"] == 6
+    until("it to be the lead's record", lambda: "second" in pair[0].coordinator.records)
+    assert pair[1].request("PUT", "/api/v1/jobs/second/tags", json={"tags": ["good"]}).status_code == 200
+    assert [where.job("second")["tags"] for where in pair] == [["good"], ["good"]]
+
+
+def test_an_order_of_the_deputy_s_comes_to_an_open_poll_at_once(pair: Pair, swarm: Swarm) -> None:
+    spread(pair, nodes=1, rounds=1)
+    (node,) = swarm(pair[0], 1, SIZES)
+    node.finish()
+    until("both to have ended", lambda: not pair[0].coordinator.deputies.jobs)
+    with client(timeout=30, headers={"Authorization": node.client.headers["Authorization"]}) as asks:
+        pair[0].begin("third", nodes=9, rounds=1)
+        pair[0].begin("fourth", nodes=1, rounds=1)
+        assert owners(pair[0].database_url)["fourth"] == pair[1].url
+        found = asks.get(f"{pair[1].url}/api/v1/work", params={"wait_s": 1.0, "job": "fourth"})
+    assert found.status_code == 200
+    assert b'"fourth"' in found.content
+
+
+def test_what_its_nodes_may_carry_on_stays_with_the_lead(pair: Pair) -> None:
+    pair[0].begin("first", nodes=1)
+    pair[0].begin("second", nodes=1, gossip={"allowed": True})
+    assert owners(pair[0].database_url) == {"first": "", "second": ""}
+
+
+def test_without_a_common_store_nobody_is_a_deputy(url: str, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for name in ("one", "two"):
+            where = Inside(tmp_path / name, **{**settings(tmp_path, url), "blobs": ""}).start()
+            stack.callback(where.stop)
+        until("the standby to know", lambda: where.request("GET", "/readyz").status_code == 200)
+        assert "shoal_replica_jobs 0.0" in where.request("GET", "/metrics").text
+        assert deputies(url) == {}
+        for job in SIZES:
+            where.begin(job, nodes=1)
+        assert owners(url) == {"first": "", "second": ""}
+
+
+def test_an_initial_model_comes_along(pair: Pair, swarm: Swarm) -> None:
+    data = body(initial(66_000))
+    digest = hashlib.sha256(data).hexdigest()
+    assert pair[0].request("PUT", f"/api/v1/bodies/{digest}", content=data).status_code in (200, 201)
+    spread(pair, start=digest)
+    for where in pair:
+        until(
+            "the first model", lambda where=where: where.request("GET", "/api/v1/jobs/second/models/0").content == data
+        )
+
+
+def test_names_are_given_once(pair: Pair) -> None:
+    spread(pair)
+    for where in pair:
+        for job in SIZES:
+            found = where.request("POST", "/api/v1/jobs", json={"spec": {"name": job}})
+            assert (found.status_code, found.json()["code"]) == (409, "job.exists")
+        draft = where.post("/drafts/check", {"spec": {"name": "second"}})
+        assert "exists" in draft["mistakes"][0]["text"]
+
+
+# What people see
+
+
+def test_lists_and_pages_tell_of_both(pair: Pair, swarm: Swarm) -> None:
+    spread(pair, rounds=1000)
+    nodes = swarm(pair[0], 2, SIZES)
+    until("versions of both", lambda: all(pair[0].job(job)["version"] > 2 for job in SIZES))
+    for where in pair:
+        assert [job["name"] for job in where.get("/jobs")["jobs"]] == ["second", "first"]
+        first = where.get("/jobs", limit=1)
+        assert ([job["name"] for job in first["jobs"]], first["next"]) == (["second"], "second")
+        assert [job["name"] for job in where.get("/jobs", after="second")["jobs"]] == ["first"]
+        shown = {node["name"]: node for node in where.get("/nodes")["nodes"]}
+        assert {tuple(sorted(node["jobs"])) for node in shown.values()} == {("first", "second")}
+        parts = {part["job"]: part for part in where.get("/nodes/n0")["parts"]}
+        assert parts.keys() == {"first", "second"}
+        assert all(part["here"] and part["reports"] and part["up_bytes"] for part in parts.values())
+        assert shown["n0"]["reports"] > max(part["reports"] for part in parts.values()) - 5
+        runs = where.get("/compare", run=["second", "first"])["runs"]
+        assert [run["job"]["name"] for run in runs] == ["second", "first"]
+        assert where.get("/owner")["deputies"] == [{"address": pair[1].url, "jobs": 1}]
+    for node in nodes:
+        node.quit.set()
+
+
+def test_of_a_job_whose_owner_does_not_answer_little_is_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    spread(pair)
+    monkeypatch.setattr(pair[1].server.house, "deputy", None)
+    told = {job["name"]: job["state_why"] for job in pair[0].get("/jobs")["jobs"]}
+    assert told == {"second": "the coordinator that owns it does not answer now", "first": "for a node"}
+
+
+def test_one_stream_tells_of_both_and_replays_both(pair: Pair, swarm: Swarm) -> None:
+    with listening(pair[1].url) as events:
+        assert next(events).name == "hello"
+        spread(pair, rounds=2)
+        nodes = swarm(pair[0], 2, SIZES)
+        seen: set[tuple[str, int]] = set()
+        for event in events:
+            if event.name == "version":
+                seen.add((event.data["job"], event.data["number"]))
+            if seen >= {(job, 2) for job in SIZES}:
+                break
+    for node in nodes:
+        node.finish()
+    with listening(pair[0].url, last=0) as events:
+        again: set[tuple[str, int]] = set()
+        for event in events:
+            if event.name == "version":
+                again.add((event.data["job"], event.data["number"]))
+            if again >= {(job, number) for job in SIZES for number in (0, 1, 2)}:
+                break
+
+
+def test_every_byte_is_counted_once(url: str, tmp_path: Path, swarm: Swarm) -> None:
+    """Whoever was asked, whoever has answered."""
+    with contextlib.ExitStack() as stack:
+        one, two = (Inside(tmp_path / name, **settings(tmp_path, url, LASTING_S)) for name in ("one", "two"))
+        for where in (one, two):
+            stack.callback(where.start().stop)
+        known(one, two)
+        places = itertools.cycle([two.url, one.url])
+        proxy = Proxy(lambda: next(places))
+        stack.callback(proxy.close)
+        two.url = proxy.url
+        for job in SIZES:
+            two.begin(job, nodes=2, rounds=3)
+        assert "" in owners(url).values()
+        assert len(set(owners(url).values())) == 2
+        for node in swarm(two, 2, SIZES, beats=True, fails_once=True):
+            node.finish()
+        for job in SIZES:
+            until("the job to be done", lambda job=job: two.job(job)["state"] == "done")
+            two.get(f"/jobs/{job}/versions")
+        two.get("/jobs")
+        two.get("/nodes")
+        total = {job: two.get(f"/jobs/{job}/traffic")["total"] for job in SIZES}
+        shown = {job: two.job(job) for job in SIZES}
+        for job in SIZES:
+            assert total[job] == {"up": shown[job]["up_bytes"], "down": shown[job]["down_bytes"]}
+    query = "SELECT direction, SUM(head_bytes + body_bytes) FROM traffic GROUP BY direction"
+    assert {way: int(size) for way, size in one.rows(query)} == {"up": proxy.up, "down": proxy.down}
+
+
+# Who may ask
+
+
+def test_who_is_removed_is_unknown_at_once(pair: Pair, swarm: Swarm) -> None:
+    spread(pair)
+    (node,) = swarm(pair[0], 1, SIZES)
+    until("its report", lambda: at_deputy(pair).presence.doing["second", "n0"].reports)
+    credential = {"Authorization": node.client.headers["Authorization"]}
+    assert pair[1].request("GET", "/api/v1/jobs/second", headers=credential).status_code == 200
+    node.quit.set()
+    assert pair[0].request("DELETE", "/api/v1/nodes/n0").status_code == 204
+    assert pair[1].request("GET", "/api/v1/jobs/second", headers=credential).status_code == 401
+    assert at_deputy(pair).driver("second").hub.roster["n0"].here is False
+
+
+def test_a_session_holds_and_ends_everywhere(pair: Pair) -> None:
+    spread(pair)
+    with client(timeout=30) as browser:
+        entered = browser.post(f"{pair[0].url}/api/v1/session", json={"token": OPERATOR})
+        browser.headers.update({"Cookie": entered.headers["set-cookie"].partition(";")[0], "Origin": pair[1].url})
+        tags = f"{pair[1].url}/api/v1/jobs/second/tags"
+        assert browser.put(tags, json={"tags": ["a"]}).status_code == 200
+        assert browser.delete(f"{pair[1].url}/api/v1/session").status_code == 204
+        assert browser.put(tags, json={"tags": ["b"]}).status_code == 401
+
+
+def test_a_stranger_speaks_nowhere_inside(pair: Pair) -> None:
+    for where in pair:
+        for method, path in (("GET", "/inside/work"), ("POST", "/inside/exchange"), ("POST", "/inside/forget")):
+            found = where.request(method, path, json={} if method == "POST" else None)
+            assert (found.status_code, found.json()["code"]) == (404, "path.unknown")
+            found = where.request(method, path, headers={"Shoal-Forwarded": "1 10.0.0.1 7 http operator 00"})
+            assert (found.status_code, found.json()["code"]) == (503, "replica.no-owner")
