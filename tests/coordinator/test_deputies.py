@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from coordinator.replica import Replica
@@ -81,18 +83,29 @@ def test_both_run_their_own_and_every_model_is_right(pair: Pair, swarm: Swarm) -
     assert [where.job("second")["tags"] for where in pair] == [["good"], ["good"]]
 
 
-def test_an_order_of_the_deputy_s_comes_to_an_open_poll_at_once(pair: Pair, swarm: Swarm) -> None:
-    spread(pair, nodes=1, rounds=1)
-    (node,) = swarm(pair[0], 1, SIZES)
+def test_an_order_of_the_deputy_s_comes_to_a_poll_that_is_open(pair: Pair, swarm: Swarm) -> None:
+    spread(pair, nodes=1)
+    (node,) = swarm(pair[0], 1, {"first": 10, "second": 66_000})
     node.finish()
-    until("both to have ended", lambda: not pair[0].coordinator.deputies.jobs)
-    with client(timeout=30, headers={"Authorization": node.client.headers["Authorization"]}) as asks:
-        pair[0].begin("third", nodes=9, rounds=1)
-        pair[0].begin("fourth", nodes=1, rounds=1)
-        assert owners(pair[0].database_url)["fourth"] == pair[1].url
-        found = asks.get(f"{pair[1].url}/api/v1/work", params={"wait_s": 1.0, "job": "fourth"})
-    assert found.status_code == 200
-    assert b'"fourth"' in found.content
+    until("both to be the lead's", lambda: not pair[0].coordinator.deputies.jobs)
+    pair[0].begin("third", nodes=9)
+    pair[0].begin("fourth", nodes=1)
+    assert owners(pair[0].database_url)["fourth"] == pair[1].url
+    pair[0].post("/jobs/fourth/pause", {"why": "later"})
+    answers: list[httpx.Response] = []
+
+    def poll() -> None:
+        with client(timeout=30, headers={"Authorization": node.client.headers["Authorization"]}) as asks:
+            answers.append(asks.get(f"{pair[1].url}/api/v1/work", params={"wait_s": 2.0, "job": "fourth"}))
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    until("it to be open", lambda: pair[0].coordinator.presence._open["n0"])
+    until("the deputy to know it", lambda: at_deputy(pair).driver("fourth").hub.knows("n0"))
+    pair[0].post("/jobs/fourth/resume", {"why": "now"})
+    polling.join()
+    assert answers[0].status_code == 200
+    assert b'"fourth"' in answers[0].content
 
 
 def test_what_its_nodes_may_carry_on_stays_with_the_lead(pair: Pair) -> None:
