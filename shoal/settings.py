@@ -27,7 +27,7 @@ from types import new_class
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from shoal.core.errors import ShoalError
 
@@ -165,7 +165,15 @@ def _environment(model: type[BaseModel], section: str) -> Layer:
     _known_variables(model, prefix)
     # The parsing of lists, numbers and the like is pydantic-settings'; it wants a class of its own kind.
     kind: Any = new_class("Environment", (BaseSettings, model))
-    found = EnvSettingsSource(kind, case_sensitive=False, env_prefix=prefix)()
+    try:
+        found = EnvSettingsSource(kind, case_sensitive=False, env_prefix=prefix)()
+    except SettingsError as error:
+        key = next((key for key in model.model_fields if f'"{key}"' in str(error)), "…")
+        raise ShoalError(
+            f"{prefix}{key.upper()} is no JSON",
+            code="config.invalid",
+            hint="""write a list as '["a", "b"]', a table as '{"a": 1}'""",
+        ) from None
     layer = {key: (found[key], prefix + key.upper()) for key in model.model_fields if key in found}
     for key, (name, text) in _secrets(model, prefix).items():
         if key in layer:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +67,7 @@ def coordinator(
     given = assignments(change or [], "--set") | {key: value for key, value in named.items() if value is not None}
     refuse_unknown(given, Settings.model_fields)
     settings = load(Settings, "coordinator", config=out.flags.config, given=given)
-    secret = settings.data.absolute() / "operator.token"
+    secret = None if settings.operator_token else settings.data.absolute() / "operator.token"
     logs.configure("coordinator", level=log_level())
     address = address_of(settings)
 
@@ -74,10 +76,21 @@ def coordinator(
         address = address_of(settings.model_copy(update={"port": port}))
         announce(settings, address, secret)
 
-    code = run(settings, listens)
+    with private():
+        code = run(settings, listens)
     if code == 0:
         out.answer({"address": address, "data": settings.data, "token_file": secret})
     return code
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """What is made meanwhile is nobody else's: the database has nodes' small updates, and who may come in."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _runner() -> Callable[[Settings, Callable[[int], None]], int]:
@@ -107,8 +120,8 @@ def address_of(settings: Settings) -> str:
     return f"{'https' if settings.tls_cert else 'http'}://{host}:{settings.port}"
 
 
-def announce(settings: Settings, address: str, secret: Path) -> None:
-    """Say where everything is, and how it is used."""
+def announce(settings: Settings, address: str, secret: Path | None) -> None:
+    """Say where everything is, and how it is used. `secret`: where the operators' token was put, if nobody gave one."""
     rows = [("address", f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]")]
     if settings.host in ANYWHERE:
         rows.append(
@@ -116,7 +129,7 @@ def announce(settings: Settings, address: str, secret: Path) -> None:
         )
     rows += [
         ("data", safe(settings.data.absolute())),
-        ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={safe(secret)}"),
+        ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={safe(secret)}" if secret else "the token that was given"),
         ("nodes", f"shoal token create --url {address}  [dim](then shoal join on each machine)[/]"),
     ]
     out.notice(pairs(rows))

@@ -82,9 +82,14 @@ def rebuild(
 def _own_key() -> Path:
     from coordinator.papers import KEY_FILE
     from coordinator.settings import Settings
+    from shoal.core.errors import ShoalError
     from shoal.settings import load
 
-    return load(Settings, "coordinator", config=out.flags.config).data / KEY_FILE
+    path = load(Settings, "coordinator", config=out.flags.config).data / KEY_FILE
+    if not path.exists():
+        hint = "give --key DATA/coordinator.pem, from the coordinator's data folder"
+        raise ShoalError(f"there is no key at {path}", code="usage.missing", hint=hint)
+    return path
 
 
 class _Places:

@@ -291,6 +291,27 @@ def test_coordinator_takes_its_settings_from_everywhere(
         assert part in result.stdout
 
 
+def test_coordinator_names_no_file_for_a_token_that_was_given(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
+    monkeypatch.setenv("SHOAL_COORDINATOR__OPERATOR_TOKEN", "sho_given")
+    result = shoal("coordinator")
+    assert (result.exit_code, "the token that was given" in result.stdout) == (0, True)
+    assert "TOKEN_FILE" not in result.stdout
+    assert "sho_given" not in result.stdout
+
+
+def test_what_a_coordinator_makes_is_its_own(shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(*_: object) -> int:
+        (place / "here").mkdir()
+        return (place / "here/shoal.db").write_text("") or 0
+
+    monkeypatch.setattr("coordinator.serve.run", make)
+    assert shoal("coordinator").exit_code == 0
+    assert [(place / name).stat().st_mode & 0o77 for name in ("here", "here/shoal.db")] == [0, 0]
+    (place / "after").write_text("")
+    assert (place / "after").stat().st_mode & 0o44, "of this process alone, and for so long"
+
+
 def test_coordinator_seldom_searches_for_garbage(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: seen.append(gc.get_threshold()) or 0)

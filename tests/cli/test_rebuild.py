@@ -50,3 +50,11 @@ def test_a_model_that_is_gone_is_not_made_up(shoal: Shoal, fake: FakeCoordinator
     assert said.exit_code == 1
     assert envelope(said)["data"]["jobs"][0]["code"] == "restore.model"
     assert [one.method for one in fake.asked] == ["GET"]
+
+
+def test_a_key_that_is_not_here_is_asked_for(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    COMMANDS["rebuild"].prepare(fake, place)
+    said = shoal("rebuild", "--from", "node", "--dry-run", env=at(fake))
+    assert said.exit_code == 2
+    assert "there is no key at shoal-data/coordinator.pem" in said.stderr
+    assert "--key DATA/coordinator.pem" in said.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr
 
+from edge_client.settings import EdgeSettings
 from shoal.core.errors import ShoalError
 from shoal.settings import DEFAULT_URL, ClientSettings, DataSettings, config_file, load, origins
 
@@ -137,6 +138,13 @@ def test_a_wrong_value_names_its_source(place: Path, monkeypatch: pytest.MonkeyP
     error = error_of()
     assert error.code == "config.invalid"
     assert error.message.startswith("SHOAL_CLIENT__TIMEOUT_S: client.timeout_s: ")
+
+
+def test_a_list_that_is_none_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_EDGE__TAGS", "phone")
+    with pytest.raises(ShoalError, match="SHOAL_EDGE__TAGS is no JSON") as caught:
+        load(EdgeSettings, "edge")
+    assert (caught.value.code, '["a", "b"]' in caught.value.hint) == ("config.invalid", True)
 
 
 def test_a_key_set_twice_is_an_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
