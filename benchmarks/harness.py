@@ -31,6 +31,7 @@ from shoal.core.message import Ack, Order, OrderId, Ref, Report
 from shoal.core.tree import Tree
 from shoal.runtime.http import Link
 from shoal.runtime.node_link import NodeLink
+from shoal.runtime.store import FileSource
 
 HOST = "127.0.0.1"
 TOKEN = "sho_benchmark"  # noqa: S105 - of a coordinator that lives for a minute, on loopback
@@ -173,9 +174,12 @@ def write_model(path: Path, nbytes: int, seed: int = 0) -> Ref:
 
 def upload_model(link: Link, path: Path) -> str:
     """Upload an initial model; its digest."""
-    data = path.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    with link.exchange("PUT", f"/api/v1/bodies/{digest}", content=data) as answer:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    # In pieces: httpx copies what is left of a whole body after each packet that it sends.
+    model = FileSource(path)
+    headers = {"Content-Length": str(len(model))}
+    with link.exchange("PUT", f"/api/v1/bodies/{digest}", headers=headers, content=model.pieces()) as answer:
         answer.read(MB)
     return digest
 
