@@ -50,10 +50,10 @@ def reported(node: Node, order: Order, ref: Ref) -> bool:
     return False
 
 
-def until_it_ends(served: Served) -> None:
+def until_it_is_made(served: Served) -> None:
     """Wait for the round's model: it is made after the last report was acknowledged."""
     with served.operator() as link:
-        while link.json("GET", f"/api/v1/jobs/{JOB}")["state"] != "done":
+        while link.json("GET", f"/api/v1/jobs/{JOB}")["version"] < 1:
             time.sleep(0.2)
 
 
@@ -70,7 +70,7 @@ def measured(model: Path, nbytes: int, clients: int, transfers: int) -> dict[str
             work = [people.submit(one_round, served, token, number, data, at_once) for number in range(clients)]
             for done in work:
                 done.result()
-        until_it_ends(served)
+        until_it_is_made(served)
         peak, after = served.memory_bytes("VmHWM"), served.memory_bytes()
     return {
         "clients": clients,
