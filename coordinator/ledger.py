@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, select
 
+from coordinator.bulk import Bulk
 from coordinator.dialects import insert, whole_sum
 from coordinator.protocol import Exchange, Label
 from coordinator.tables import gossip_bytes, traffic
@@ -66,6 +67,14 @@ class Mark(NamedTuple):
     sent: int = 0
     received: int = 0
 
+
+_NEW = insert(traffic)
+_ADD = Bulk(
+    _NEW.on_conflict_do_update(
+        index_elements=list(traffic.primary_key.columns),
+        set_={name: traffic.c[name] + _NEW.excluded[name] for name in ("requests", "head_bytes", "body_bytes")},
+    )
+)
 
 GOSSIP = "gossip"
 
@@ -224,10 +233,8 @@ def _key(row: dict[str, Any]) -> Key:
 
 
 def _rows(counts: Mapping[Key, Counts]) -> list[dict[str, Any]]:
-    return [
-        {**key._asdict(), "requests": c.requests, "head_bytes": c.head, "body_bytes": c.body}
-        for key, c in counts.items()
-    ]
+    names = (*Key._fields, "requests", "head_bytes", "body_bytes")
+    return [dict(zip(names, (*key, c.requests, c.head, c.body), strict=True)) for key, c in counts.items()]
 
 
 def add_rows(connection: Connection, rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> None:
@@ -236,14 +243,4 @@ def add_rows(connection: Connection, rows: list[dict[str, Any]], marks: list[dic
         sums = insert(gossip_bytes)
         changed = {name: sums.excluded[name] for name in Mark._fields}
         connection.execute(sums.on_conflict_do_update(index_elements=["job", "node"], set_=changed), marks)
-    if not rows:
-        return
-    statement = insert(traffic)
-    new = statement.excluded
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=list(traffic.primary_key.columns),
-            set_={name: traffic.c[name] + new[name] for name in ("requests", "head_bytes", "body_bytes")},
-        ),
-        rows,
-    )
+    _ADD.write(connection, rows)
