@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from coordinator.start import Start
 from coordinator.stopwatch import Stopwatches
 from coordinator.stream import Broadcast, Item
 from coordinator.uploads import Form, Uploads
-from coordinator.waiting import Waiting
+from coordinator.waiting import Line, Waiting
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.hub_state import state_refs
@@ -89,7 +89,7 @@ class Driver:
         self._seq = 0
         self._clock_base, self._clock_zero = 0.0, time.monotonic()
         self._alarm: float | None = None
-        self._queue: asyncio.Queue[Waiting | None] = asyncio.Queue()
+        self._line = Line()
         self._pins: defaultdict[str, int] = defaultdict(int)
         self._unprojected: list[Fed] = []
         self._durable: set[str] = set()  # bodies that the snapshot on the disk needs
@@ -97,6 +97,7 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
         self._begun, self._stopping = asyncio.Event(), asyncio.Event()
         self._resting = asyncio.Event()  # set while the hub is what the journal says, and no event is half-way through
+        self._turned = asyncio.Event()  # set while no event is half-way through: it rests, or is being restored
         self._asking: set[str] = set()  # nodes whose polls found it busy
         self.restoring = True
         self.ended, self.term, self.life = False, 0, 0  # as the hub said when it rested last
@@ -126,7 +127,7 @@ class Driver:
     async def stop(self) -> None:
         """Finish the batch in hand and let go. Nothing has to be saved: the journal is."""
         self._stopping.set()
-        self._queue.put_nowait(None)
+        self._line.end()
         if self._task is not None:
             await self._task
         self._sides.shutdown()
@@ -135,12 +136,7 @@ class Driver:
         """Journal an event, feed it, and return what followed. Raises `StorageFailed` when it could not be kept."""
         if self.restoring:
             await self.settled()
-        waiting = self._put(event, body)
-        while not waiting.done():
-            await asyncio.wait({waiting}, timeout=SETTLE_S)
-            if not waiting.done() and self.restoring:  # since it was put: whether it happens, its sender learns later
-                raise self._not_now()
-        return waiting.result()
+        return await self._put(event, body)
 
     def leave_word(self, event: Event) -> None:
         """Like `tell`, but nobody waits: a job that is being restored takes it up afterwards."""
@@ -150,7 +146,7 @@ class Driver:
         waiting = Waiting(event, body)
         if self._task is not None and self._task.done():
             waiting.fail(StorageFailed(f"job {self.name} is not led here any more", hint="send again in a moment"))
-        self._queue.put_nowait(waiting)
+        self._line.put(waiting)
         return waiting.future
 
     async def answer(self, event: Event, node: str, body: bytes | None = None) -> Ack:
@@ -184,12 +180,15 @@ class Driver:
     async def settled(self) -> None:
         """Wait until the hub rests. Raises `StorageFailed` when the job is being restored for longer than that."""
         while not self._resting.is_set():
-            try:
-                async with asyncio.timeout(SETTLE_S):
-                    await self._resting.wait()
-            except TimeoutError:
-                if self.restoring:
-                    raise self._not_now() from None
+            await (self._restored() if self.restoring else self._turned.wait())
+
+    async def _restored(self) -> None:
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._resting.wait()
+        except TimeoutError:
+            if self.restoring:
+                raise self._not_now() from None
 
     def rests(self, node: str) -> bool:
         """Whether the hub's word counts now; if not, the node's bell rings when it does."""
@@ -257,29 +256,21 @@ class Driver:
             if ends:
                 await self._project()
                 break
-        while not self._queue.empty():
-            late = self._queue.get_nowait()
-            if late is not None:
-                late.fail(StorageFailed("the job is not led here any more", hint="send again in a moment"))
+        self._line.tell(StorageFailed("the job is not led here any more", hint="send again in a moment"))
 
     async def _gather(self) -> tuple[list[Waiting], bool]:
         """All that waits, or a Timer when the alarm is due; and whether this is the end."""
-        batch: list[Waiting] = []
         delay = None if self._alarm is None else min(max(0.0, self._alarm - self.now()), NAP_S_MAX)
         try:
             async with asyncio.timeout(delay):
-                first = await self._queue.get()
+                await self._line.come()
         except TimeoutError:
             if self._alarm is not None and self._alarm > self.now():
                 return [], False
             self._alarm = None
             return [Waiting(Timer())], False
-        while first is not None:
-            batch.append(first)
-            if len(batch) == BATCH_MAX or self._queue.empty():
-                return batch, False
-            first = self._queue.get_nowait()
-        return batch, True
+        batch = self._line.take(BATCH_MAX)
+        return batch, self._line.ends and not self._line
 
     async def _take(self, batch: list[Waiting]) -> None:
         """One batch from the queue to the answers."""
@@ -296,6 +287,7 @@ class Driver:
             self.trouble = ""
         crashpoint("driver.journaled")
         self._resting.clear()
+        self._turned.clear()
         try:
             fed = await asyncio.to_thread(self._feed, entries)
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub's state is in doubt
@@ -305,8 +297,9 @@ class Driver:
         self._carry(fed)
         for waiting, one in zip(batch, fed, strict=True):
             waiting.succeed(one.effects)
-        self._unprojected += [self._timed(one) for one in fed]
-        if self._queue.empty() or len(self._unprojected) >= BATCH_MAX or any(one.state is not None for one in fed):
+        self._time(fed)
+        self._unprojected += fed
+        if not self._line or len(self._unprojected) >= BATCH_MAX or any(one.state is not None for one in fed):
             await self._project()  # else with what waits already: answers come first, and one write does for both
 
     def _note_needs(self, entries: Sequence[Entry]) -> None:
@@ -340,18 +333,17 @@ class Driver:
         report = report if report is not None and report.is_in(effects) else None
         return Fed(entry, effects, hub.state() if keep else None, failure, report)
 
-    def _timed(self, fed: Fed) -> Fed:
-        """With the phases of the order whose report was counted. A replay has none, and leaves those written before."""
-        if fed.report is None:
-            return fed
-        phases = self.watches.finish(fed.report.node, fed.report.order)
-        return replace(fed, report=replace(fed.report, phases=phases, at_s=self.now()))
+    def _time(self, fed: Sequence[Fed]) -> None:
+        """Add how long the orders of reports that counted took. A replay leaves what was written before."""
+        for report in (one.report for one in fed if one.report is not None):
+            report.phases, report.at_s = self.watches.finish(report.node, report.order), self.now()
 
     def _carry(self, fed: Sequence[Fed]) -> None:
         """The hub rests again: ring the bells, set the alarm."""
         self.ended, self.term, self.life = self.hub.phase in ENDED, self.hub.boot, self.hub.life
         self.mode_since = max((one.entry.at for one in fed if _moves(one)), default=self.mode_since)
         self._resting.set()
+        self._turned.set()
         for node in self._asking:
             self._services.bells[node].set()
         self._asking.clear()
@@ -399,12 +391,20 @@ class Driver:
         """
         log.error("an event broke the hub; rebuilding", job=self.name, error=repr(error), exc_info=error)
         self.restoring = True
+        self._turned.set()
         self._trouble(str(error))
         for waiting in batch:
             waiting.fail(error if isinstance(error, StorageFailed) else self._not_now())
+        asyncio.get_running_loop().call_later(SETTLE_S, self._send_away)
         await self._rebuild()
         if not self.ended:
             self._ring_soon()  # the event that broke it may have been the timer
+
+    def _send_away(self) -> None:
+        """Nobody waits for longer than that; whether their events happen, they learn when they come again."""
+        if self.restoring and not self._stopping.is_set():
+            self._line.tell(self._not_now())
+            asyncio.get_running_loop().call_later(SETTLE_S, self._send_away)
 
     async def _rebuild(self) -> None:
         """Restore the hub, however long that takes. Ends without having done it only when the coordinator stops."""

@@ -24,7 +24,7 @@ from shoal.core.message import Ack, Kind, OrderId, Report
 _ADD = Bulk(insert(reports).on_conflict_do_nothing())
 
 
-@dataclass(frozen=True)
+@dataclass
 class Counted:
     """A report on an order that stood, as its hub saw it."""
 

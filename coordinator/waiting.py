@@ -1,8 +1,9 @@
-"""An event on its way to a job's hub, and who waits for what follows."""
+"""Events on their way to a job's hub, and who waits for what follows."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 
 from shoal.core.machine import Effect, Event
@@ -25,3 +26,40 @@ class Waiting:
         if not self.future.done():
             self.future.set_exception(error)
             self.future.exception()  # a timer's failure is nobody's: do not warn
+
+
+class Line:
+    """All that wait for the batch in hand to be over, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
+        self._came = asyncio.Event()
+        self.ends = False
+        """Whether nothing more will be put."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, waiting: Waiting) -> None:
+        self._waiting.append(waiting)
+        self._came.set()
+
+    def end(self) -> None:
+        """Whoever is still in line has its turn; nobody waits for others to come."""
+        self.ends = True
+        self._came.set()
+
+    async def come(self) -> None:
+        """Wait until there is somebody, or this is the end."""
+        if not self._waiting and not self.ends:
+            self._came.clear()
+            await self._came.wait()
+
+    def take(self, most: int) -> list[Waiting]:
+        """The first of them."""
+        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+
+    def tell(self, error: Exception) -> None:
+        """Nobody waits any longer: they hear this. Their events keep their places, and happen when it is their turn."""
+        for waiting in self._waiting:
+            waiting.fail(error)

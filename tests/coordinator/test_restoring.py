@@ -161,6 +161,33 @@ def test_no_order_leaves_a_hub_that_may_forget_it(tmp_path: Path, monkeypatch: p
         stage.close()
 
 
+def test_who_was_in_line_when_the_hub_broke_is_not_kept_waiting(
+    tmp_path: Path, full: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked comes about when the job is restored, in its turn; whoever asked has been told to come again."""
+    answers: list[httpx.Response] = []
+    with inside(tmp_path / "data") as running:
+        stage = set_up(running)
+        closing = threading.Thread(target=lambda: stage.report(node="n1", weight=13.0))
+        pause = "/api/v1/jobs/main/pause"
+        pausing = threading.Thread(target=lambda: answers.append(running.request("POST", pause, json={})))
+        bad = Report
+        with breaking(monkeypatch, lambda e: isinstance(e.event, bad) and e.event.weight == 13.0) as half_way:
+            closing.start()
+            assert half_way.wait(PATIENCE_S)
+            pausing.start()
+            until("the pause to be in line", lambda: running.driver("main")._line)
+            full.set()
+        pausing.join(PATIENCE_S / 2)
+        problem(answers[0], 503, "storage.failed")
+        assert running.driver("main").restoring
+        full.clear()
+        until("the job to be sound", lambda: running.request("GET", "/readyz").status_code == 200)
+        until("the pause", lambda: running.job("main")["state"] == "paused")
+        closing.join(PATIENCE_S)
+        stage.close()
+
+
 def test_no_end_is_told_that_may_be_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[httpx.Response] = []
     with inside(tmp_path / "data") as running:
