@@ -39,9 +39,8 @@ from sqlalchemy.pool import StaticPool
 
 from coordinator.dialects import insert, plain_text, to_json
 from coordinator.seat import Post, Seat, clock, lock, reached
-from coordinator.tables import jobs, leases
+from coordinator.tables import leases
 from shoal.core.errors import StorageFailed
-from shoal.core.owners import LEAD
 
 log = structlog.get_logger()
 
@@ -270,18 +269,12 @@ class Postgres:
         if self.epoch and not keeps:
             try:
                 with self.engine.begin() as connection:
-                    self._resign(connection)
+                    ended = update(leases).where(_MINE).values(until=0.0)
+                    connection.execute(ended, {**self._mine, "of_epoch": self.epoch})
             except DBAPIError as error:
                 log.info("the lease on the database ends by itself", error=str(error.orig))
         self.engine.dispose()
         self.unlock()
-
-    def _resign(self, connection: Connection) -> None:
-        """Let the lease end now; a deputy's jobs are the lead's."""
-        ended = update(leases).where(_MINE).values(until=0.0)
-        still = connection.execute(ended, {**self._mine, "of_epoch": self.epoch}).rowcount
-        if still and not self._post.is_lead:
-            connection.execute(update(jobs).where(jobs.c.owner == self._post.owner).values(owner=LEAD))
 
     def unlock(self) -> None:
         """Let the folder go, unless somebody else holds it."""

@@ -104,8 +104,22 @@ def test_a_deputy_that_ends_in_good_order_hands_its_jobs_over_at_once(fleet: Cal
     going_on(both)
     both.members.remove(deputy)
     assert deputy.end() == 0
-    assert owners(both.database_url) == {"first": "", "second": ""}
+    until("the lead to own all", lambda: owners(both.database_url) == {"first": "", "second": ""})
     going_on(both)
+    ended(both, nodes, history)
+
+
+@pytest.mark.slow
+def test_a_deputy_that_becomes_the_lead_takes_its_jobs_along_at_once(fleet: Callable[..., Fleet]) -> None:
+    both, history = fleet(2, LASTING_S), History()
+    spread(both)
+    nodes = nodes_of(both, 2, SIZES, history)
+    going_on(both)
+    lead = both.owner()
+    both.members.remove(lead)
+    assert lead.end() == 0
+    going_on(both)
+    assert owners(both.database_url) == {"first": "", "second": ""}
     ended(both, nodes, history)
 
 
