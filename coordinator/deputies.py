@@ -157,7 +157,8 @@ class Deputies:
         try:
             return await self._inside.ask(way, method, target, values, who=who)
         except Unanswered:
-            self._shunned = {way: clock() + SHUN_S}
+            self._shunned = {one: until for one, until in self._shunned.items() if until > clock()}
+            self._shunned[way] = clock() + SHUN_S
             return None
 
     async def each(self, method: str, target: str, values: Any = None, who: str = OPERATOR) -> dict[str, Reply]:

@@ -9,8 +9,10 @@ that many processes change are changed by one, and no stopped process can hold u
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -34,8 +36,8 @@ DEAF_S = 3.0
 """After so long without the lead nothing is known of nodes' signs of life, and nobody is believed from memory."""
 AGES_S = 2.0
 """How often signs of life are asked for: there may be thousands."""
-ROWS_MAX, LINES_MAX = 2000, 500
-"""In one exchange."""
+ROWS_MAX, LINES_BYTES_MAX = 1500, 400_000
+"""In one exchange; both together are less than what is taken there (`guard.INSIDE_BYTES_MAX`)."""
 AGAIN_S = 0.2
 
 
@@ -132,10 +134,11 @@ class Dispatch:
         self._epoch = epoch
         if self._batch is None:
             rows, lines = coordinator.ledger.take(), coordinator.logbook.gather()
+            few = _few(lines)
             coordinator.ledger.put_back(rows[ROWS_MAX:], [])
-            coordinator.logbook.take_in(lines[LINES_MAX:])
+            coordinator.logbook.take_in(lines[few:])
             self._number += 1
-            self._batch = {"number": self._number, "rows": rows[:ROWS_MAX], "lines": lines[:LINES_MAX]}
+            self._batch = {"number": self._number, "rows": rows[:ROWS_MAX], "lines": lines[:few]}
         wants = fresh or time.monotonic() - self._ages_at >= AGES_S
         return {"name": coordinator.owner, "life": self._life, "wants_ages": wants, **self._batch}
 
@@ -151,6 +154,12 @@ class Dispatch:
             self._ages_at = time.monotonic()
         self._at = time.monotonic()
         self._given = set(told["jobs"]) - jobs
+
+
+def _few(lines: list[dict[str, Any]]) -> int:
+    """How many of these lines one exchange takes."""
+    ends = accumulate(len(json.dumps(line)) + 1 for line in lines)
+    return sum(end <= LINES_BYTES_MAX for end in ends)
 
 
 class Acquainted:

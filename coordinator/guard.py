@@ -26,6 +26,8 @@ _BODIES = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peering")
 PEERING_BYTES_MAX = 256 * 1024
+INSIDE_BYTES_MAX = 2**20
+"""Of what coordinators tell each other, whatever people may send."""
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 _DOCS = ("/docs", "/redoc")
 STRANGERS = (401, 403)
@@ -84,6 +86,8 @@ def _limit(path: str, settings: Settings) -> int:
         return settings.body_bytes_max
     if _FRAMES.fullmatch(path):
         return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
+    if path.startswith("/inside/"):
+        return INSIDE_BYTES_MAX
     if _PEERING.fullmatch(path):
         return min(PEERING_BYTES_MAX, settings.json_bytes_max)
     return settings.json_bytes_max

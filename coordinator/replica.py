@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -102,6 +101,7 @@ class Replica:
         self._inside = Inside(self.forwarder, self._lead)
         self._woken, self._stopping = asyncio.Event(), False
         self._task: asyncio.Task[None] | None = None
+        self._unfit_until = float("-inf")
         self._watching: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
 
@@ -222,15 +222,16 @@ class Replica:
         """Be a deputy, if jobs can be owned here: their models must lie where all coordinators see them."""
         if self.deputy is not None and self.deputy.coordinator.database.fenced:
             await self._resign()
-        if self.deputy is not None or not self.settings.blobs or self._lead() is None:
+        if self.deputy is not None or not self.settings.blobs or self._lead() is None or clock() < self._unfit_until:
             return
         ledger = Ledger()
         try:
             coordinator, app = await asyncio.to_thread(self._make, ledger, self.seat.deputy, self._inside)
             coordinator.give_up = self._woken.set
             await coordinator.start()
-        except Exception as error:  # noqa: BLE001 - the next look tries again
+        except Exception as error:  # noqa: BLE001 - tried again in a while
             log.warning("no jobs can be owned here", why=repr(error))
+            self._unfit_until = clock() + self.seat.lease_s
             return
         deputy = Owned(coordinator, app, self.seat.deputy.hold, coordinator.database.epoch)
         coordinator.standing = self.standing
@@ -355,7 +356,7 @@ class Front:
         if passed_on and deputy is None and not (owned is not None and _accepts(owned, scope)):
             return None
         found = _JOB.match(path)
-        job = unquote(found[1]) if found is not None else ""
+        job = found[1] if found is not None else ""
         own = path in _OWN and isinstance(lead, Elsewhere)  # without a lead it is not ready
         if deputy is not None and passed_on:
             return None if deputy.hands_over(job) and scope["method"] not in _READING else deputy

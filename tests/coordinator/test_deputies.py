@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from coordinator import alerts, service
 from coordinator.replica import Replica
 from coordinator.service import Coordinator
 from tests.coordinator.clients import client
@@ -21,7 +23,7 @@ from tests.coordinator.node import History, Node, body, initial
 from tests.coordinator.postgres import Cluster
 from tests.coordinator.proxy import Proxy
 from tests.coordinator.replicas import deputies, owners, settings
-from tests.coordinator.server import OPERATOR, Inside, until
+from tests.coordinator.server import OPERATOR, Inside, inside, until
 from tests.coordinator.sse import listening
 
 Swarm = Callable[..., list[Node]]
@@ -230,6 +232,45 @@ def test_every_byte_is_counted_once(url: str, tmp_path: Path, swarm: Swarm) -> N
             assert total[job] == {"up": shown[job]["up_bytes"], "down": shown[job]["down_bytes"]}
     query = "SELECT direction, SUM(head_bytes + body_bytes) FROM traffic GROUP BY direction"
     assert {way: int(size) for way, size in one.rows(query)} == {"up": proxy.up, "down": proxy.down}
+
+
+def test_what_a_deputy_logs_is_kept_however_much(pair: Pair) -> None:
+    row = {"at": time.time(), "node": "", "job": "", "round": None, "level": 20, "text": "x" * 1000, "fields": {}}
+    pair[1].call(_taken(pair, [row | {"boot": "b", "number": number} for number in range(1500)]))
+    kept = "SELECT count(*) FROM logs WHERE boot = 'b'"
+    until("all of it", lambda: pair[0].rows(kept) == [(1500,)])
+
+
+async def _taken(pair: Pair, lines: list[dict[str, Any]]) -> None:
+    at_deputy(pair).logbook.take_in(lines)
+
+
+def test_an_alert_of_a_deputy_s_job_is_raised_once_and_cleared_by_who_owns_it_then(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "WATCH_S", 0.02)
+    monkeypatch.setattr(alerts, "CLEAR_S", 0.1)
+    more = {**settings(tmp_path, url, LASTING_S), "alert_stalled_s": 0.3, "alert_disk_bytes": 0}
+    with inside(tmp_path / "one", **more) as lead:
+        deputy = Inside(tmp_path / "two", **more).start()
+        known(lead, deputy)
+        lead.begin("first", nodes=9)
+        lead.begin("second", nodes=1)
+        node = Node(lambda: lead.url, "n0", lead.token(), SIZES)
+        node.enter()
+        raised = until("an alert", lambda: [one for one in lead.get("/alerts")["alerts"] if one["job"] == "second"])
+        assert [one["kind"] for one in raised] == ["no-progress"]
+        deputy.stop()
+        until("the lead to own it", lambda: "second" in lead.coordinator.records)
+        time.sleep(0.3)
+        lead.post("/jobs/second/stop", {"when": "now", "why": "enough"})
+        until("it to be over", lambda: next(iter(mine(lead)))["cleared_at"])
+        assert len(mine(lead)) == 1
+        node.client.close()
+
+
+def mine(lead: Inside) -> list[dict[str, Any]]:
+    return [one for one in lead.get("/alerts")["alerts"] if one["job"] == "second"]
 
 
 # Who may ask
