@@ -50,9 +50,10 @@ class FarStore(BlobStore):
         self._trim_at = 0.0
 
     def bodies(self, job: str, near: Path, at: CrashPoint = no_crash) -> StoredBodies:
-        if (job, near) not in self._bodies:
-            self._bodies[job, near] = StoredBodies(self, job, near, at)
-        return self._bodies[job, near]
+        known = self._bodies.get((job, near))
+        if known is None or not near.is_dir():  # without its folder: the job was another coordinator's in between
+            known = self._bodies[job, near] = StoredBodies(self, job, near, at)
+        return known
 
     def trim(self) -> None:
         """Let no more copies lie here than may, if it is time to look."""
@@ -122,7 +123,7 @@ class StoredBodies(FileBodies):
     def copies(self) -> list[tuple[float, int, Path]]:
         """When each copy was used last, and how large it is."""
         found = []
-        for digest in FileBodies.digests(self):
+        for digest in FileBodies.digests(self) if self.folder.is_dir() else ():
             with suppress(FileNotFoundError):
                 about = self.path(digest).stat()
                 found.append((about.st_mtime, about.st_size, self.path(digest)))

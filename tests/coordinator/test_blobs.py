@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -354,6 +355,20 @@ def test_a_copy_that_was_used_just_now_stays(tmp_path: Path) -> None:
     jobs = near(tmp_path, {"a": 1000, "b": 1, "c": 0}, 0)
     jobs["a"][0].reap()
     assert copied(jobs) == {"b", "c"}
+
+
+def test_a_job_that_was_anothers_meanwhile_is_read_anew(tmp_path: Path) -> None:
+    """Its copies are thrown away when it comes back, and nobody else's clearing stumbles over that."""
+    store = open_store(Settings(blobs=f"memory://{tmp_path}", near_bytes_max=0))
+    first, other = (store.bodies(job, tmp_path / job, lambda _: None) for job in ("a", "b"))
+    for bodies in (first, other):
+        sent(bodies)
+    other.delete(REF.digest)
+    shutil.rmtree(tmp_path / "a")
+    other.reap()
+    assert not list(store.list("b")), "what was deleted is gone"
+    again = store.bodies("a", tmp_path / "a", lambda _: None)
+    assert again.open(REF)[:] == DATA
 
 
 def test_a_damaged_blob_is_named(tmp_path: Path) -> None:
