@@ -170,6 +170,24 @@ def test_jobs_move_to_a_deputy_that_comes_later(fleet: Callable[..., Fleet]) -> 
 
 
 @pytest.mark.slow
+def test_a_lead_that_dies_when_it_has_given_a_job_away_loses_nothing(fleet: Callable[..., Fleet]) -> None:
+    both, history = fleet(2, LEASE_S), History()
+    deputy = spread(both)
+    nodes = nodes_of(both, 2, SIZES, history)
+    assert deputy.end() == 0
+    lead = both.owner()
+    lead.kill()
+    lead.start(crash="owner.given")
+    going_on(both)
+    deputy.start()
+    until("the lead to die", lambda: lead.ended() is not None)
+    until("the other to own all", lambda: both.owner() is deputy)
+    lead.start()
+    going_on(both)
+    ended(both, nodes, history)
+
+
+@pytest.mark.slow
 def test_nodes_are_not_lost_while_nobody_says_who_is_there(fleet: Callable[..., Fleet]) -> None:
     """A deputy does not take nodes for lost when the lead is silent; one that is silent afterwards is."""
     both, history = fleet(2, LASTING_S, lease_s=NODES_S), History()
