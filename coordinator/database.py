@@ -121,6 +121,9 @@ class Database:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        if self._closing.is_set():  # nobody would ever answer
+            future.set_exception(StorageFailed("the coordinator is stopping", hint="send again in a moment"))
+            return future
         self._queue.put(_Job(work, loop, future))
         return future
 

@@ -103,6 +103,7 @@ class Replica:
         self._task: asyncio.Task[None] | None = None
         self._unfit_until = float("-inf")
         self._watching: asyncio.Task[None] | None = None
+        self._seeing: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
 
     # Life
@@ -172,10 +173,10 @@ class Replica:
             self.owners = seen
             self._cut()
             if self.owned is not None and self.tenure.phase == "owner":
-                try:
-                    await self.owned.coordinator.deputies.see(seen)
-                except ShoalError as error:
-                    log.error("what deputies have left is not taken over; trying again", error=error.message)
+                self._seeing = asyncio.create_task(self.owned.coordinator.deputies.see(seen))
+                await asyncio.wait({self._seeing})
+                if not self._seeing.cancelled() and (error := self._seeing.exception()) is not None:
+                    log.error("what deputies have left is not taken over; trying again", error=repr(error))
 
     def _cut(self) -> None:
         """Break off what is under way to who is gone."""
@@ -305,6 +306,9 @@ class Replica:
         if owned is None:
             return
         log.warning("not the owner any more", epoch=owned.epoch)
+        if self._seeing is not None:  # it would wait for a database that is closed
+            self._seeing.cancel()
+            await asyncio.gather(self._seeing, return_exceptions=True)
         await owned.coordinator.stop()
 
     # What others want to know

@@ -64,8 +64,13 @@ async def owner(request: Request, _: Reader, coordinator: Coord) -> Owner | None
     if coordinator.standing is None:
         return None
     now = coordinator.standing()
-    deputies = [Deputy(address=address, jobs=jobs) for address, jobs in now.deputies.items()]
-    return Owner(address=now.owner, epoch=now.epoch, deputies=deputies)
+    deputies = [Deputy(address=_plain(address), jobs=jobs) for address, jobs in now.deputies.items()]
+    return Owner(address=_plain(now.owner), epoch=now.epoch, deputies=deputies)
+
+
+def _plain(address: str) -> str:
+    """Without the fingerprint of its certificate."""
+    return address.partition("#")[0]
 
 
 # Logs

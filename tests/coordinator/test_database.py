@@ -134,6 +134,17 @@ def test_writes_are_done_in_the_order_of_the_calls(tmp_path: Path) -> None:
 # What is wrong at the start
 
 
+def test_who_writes_to_a_database_that_is_closed_is_told(tmp_path: Path) -> None:
+    async def work() -> None:
+        database = Database(f"sqlite:///{tmp_path / 'shoal.db'}")
+        await database.close()
+        async with asyncio.timeout(5):
+            with pytest.raises(StorageFailed, match="stopping"):
+                await database.write(lambda c: None)
+
+    asyncio.run(work())
+
+
 def test_a_database_of_a_newer_release_is_not_touched(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with inside(folder):

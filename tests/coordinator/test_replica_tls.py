@@ -86,6 +86,7 @@ def test_they_pass_on_to_each_other_over_https(
         until("the lead to know the other", owner.coordinator.deputies.live)
         told = [asks.get(f"{one.url}/api/v1/owner").json() for one in (owner, standby)]
         assert told[0] == told[1]
+        assert told[0]["address"] == owner.url
         path = f"/api/v1/bodies/{hashlib.sha256(data).hexdigest()}"
         assert asks.put(f"{standby.url}{path}", content=data).status_code == 201
         made = asks.post(f"{standby.url}/api/v1/tokens", json={"role": "viewer"})
