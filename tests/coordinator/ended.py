@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from coordinator.describe import failed
+from coordinator.describe import unread
 from coordinator.tables import jobs, versions
 from tests.coordinator.server import Inside
 
@@ -19,7 +19,7 @@ def keep_run(running: Inside, name: str, accuracies: list[Any], **spec: Any) -> 
     """A run whose versions have these accuracies; None: that one was not measured."""
     now = time.time()
     job = {"name": name, "spec": {"name": name, **spec}, "created_at": now}
-    summary = failed(SimpleNamespace(**job), "")  # type: ignore[arg-type]
+    summary = unread(SimpleNamespace(**job), "done", "")  # type: ignore[arg-type]
     summary["job"] |= {"state": "done", "ended_at": ENDED, "version": max(0, len(accuracies) - 1)}
     rows = [
         {"job": name, "number": number, "seq": number, "digest": f"{number:064x}", "nbytes": 1, "why": ""}
