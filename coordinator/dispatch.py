@@ -35,7 +35,7 @@ EXCHANGE_S = 1.0
 DEAF_S = 3.0
 """After so long without the lead nothing is known of nodes' signs of life, and nobody is believed from memory."""
 AGES_S = 2.0
-"""How often signs of life are asked for: there may be thousands."""
+"""How often signs of life are asked for: there may be thousands. All three are shorter where nodes' leases are short."""
 ROWS_MAX, LINES_BYTES_MAX = 1500, 400_000
 """In one exchange; both together are less than what is taken there (`guard.INSIDE_BYTES_MAX`)."""
 AGAIN_S = 0.2
@@ -46,6 +46,7 @@ class Dispatch:
 
     def __init__(self, coordinator: Coordinator, inside: Inside) -> None:
         self._coordinator, self._inside = coordinator, inside
+        self._lease_s = coordinator.settings.lease_s
         self._life, self._number = secrets.token_hex(8), 0
         self._batch: dict[str, Any] | None = None  # told to that epoch's lead, and not answered
         self._epoch = self._known = 0  # of the lead that was told last, and of the one that answered last
@@ -57,7 +58,7 @@ class Dispatch:
     @property
     def hears(self) -> bool:
         """Whether the lead tells who gives signs of life."""
-        return time.monotonic() - self._at < DEAF_S
+        return time.monotonic() - self._at < min(DEAF_S, self._lease_s / 2)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -98,7 +99,7 @@ class Dispatch:
                     self._coordinator.directory.clear(self._coordinator.operator_token)
             except StorageFailed as error:
                 log.error("what the lead tells is not taken up; trying again", error=error.message)
-            await asyncio.sleep(EXCHANGE_S)
+            await asyncio.sleep(min(EXCHANGE_S, self._lease_s / 4))
 
     async def write_counts(self) -> None:
         """Have the lead write the byte counts so far down. Without a lead they are behind."""
@@ -139,7 +140,7 @@ class Dispatch:
             coordinator.logbook.take_in(lines[few:])
             self._number += 1
             self._batch = {"number": self._number, "rows": rows[:ROWS_MAX], "lines": lines[:few]}
-        wants = fresh or time.monotonic() - self._ages_at >= AGES_S
+        wants = fresh or time.monotonic() - self._ages_at >= min(AGES_S, self._lease_s / 4)
         return {"name": coordinator.owner, "life": self._life, "wants_ages": wants, **self._batch}
 
     async def _learn(self, told: dict[str, Any], fresh: bool) -> None:
