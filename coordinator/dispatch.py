@@ -35,7 +35,7 @@ EXCHANGE_S = 1.0
 DEAF_S = 3.0
 """After so long without the lead nothing is known of nodes' signs of life, and nobody is believed from memory."""
 AGES_S = 2.0
-"""How often signs of life are asked for: there may be thousands. All three are shorter where nodes have short leases."""
+"""How often signs of life are asked for: there may be thousands. All three are shorter where nodes' leases are."""
 ROWS_MAX, LINES_BYTES_MAX = 1500, 400_000
 """In one exchange; both together are less than what is taken there (`guard.INSIDE_BYTES_MAX`)."""
 AGAIN_S = 0.2
