@@ -24,7 +24,7 @@ from coordinator.auth import COOKIE, hashed
 from coordinator.forwarding import VOUCHED_KEY, Unanswered
 from coordinator.guard import App, Receive, Send
 from coordinator.inside import Inside
-from shoal.core.errors import StorageFailed
+from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from coordinator.service import Coordinator
@@ -97,7 +97,7 @@ class Dispatch:
             except Unanswered:
                 if not self.hears:
                     self._coordinator.directory.clear(self._coordinator.operator_token)
-            except StorageFailed as error:
+            except ShoalError as error:
                 log.error("what the lead tells is not taken up; trying again", error=error.message)
             await asyncio.sleep(min(EXCHANGE_S, self._lease_s / 4))
 
