@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.coordinator.node import History, Node
 from tests.coordinator.peers import GOSSIP, OPEN, enter
 from tests.coordinator.postgres import Cluster
 from tests.coordinator.rebuilding import Kept, keep, one_round
+from tests.coordinator.replicas import Fleet, signal_of
 from tests.coordinator.server import PATIENCE_S, Api, Inside, Server, Zygote, inside
 from tests.coordinator.stage import set_up
 
@@ -53,6 +55,23 @@ def server(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield make
     for one in made:
         one.kill()
+        one.close()
+
+
+@pytest.fixture
+def fleet(cluster: Cluster, tmp_path: Path, server: Callable[..., Server]) -> Iterator[Callable[..., Fleet]]:
+    """Makes several on one database; none of them is left stopped (SIGSTOP) in the end."""
+    made: list[Fleet] = []
+
+    def make(count: int, owner_s: float, **settings: Any) -> Fleet:
+        made.append(Fleet(server, tmp_path, cluster.database(), count, owner_s, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for member in one.members:
+            if member.pid:
+                signal_of(member, signal.SIGCONT)
         one.close()
 
 

@@ -54,11 +54,11 @@ class Fleet(Api):
     """Their processes. Asks whoever answers, one after the other."""
 
     def __init__(
-        self, make: Callable[..., Server], tmp_path: Path, url: str, count: int, lease_s: float, **more: Any
+        self, make: Callable[..., Server], tmp_path: Path, url: str, count: int, owner_s: float, **more: Any
     ) -> None:
         super().__init__()
         self.database_url, self.folder = url, tmp_path
-        self.members = [make(f"r{i}", **{**settings(tmp_path, url, lease_s), **more}) for i in range(count)]
+        self.members = [make(f"r{i}", **{**settings(tmp_path, url, owner_s), **more}) for i in range(count)]
         self._turns = itertools.count()
         for member in self.members:
             member.start()
@@ -123,12 +123,12 @@ def nodes_of(fleet: Fleet, count: int, sizes: dict[str, int], history: Any) -> l
 class Storm:
     """Trouble for some time: owners are killed and begun again, others are stopped for longer than their lease lasts.
 
-    `run` returns when all of it is over; then the figures are there.
+    `run` returns when all of it is over; then the figures are there. `struck` is the epoch of the last lead it struck.
     """
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet, self._rng = fleet, random.Random(seed)
-        self.kills = self.zombies = self.deputies = self.answered = self.unanswered = 0
+        self.kills = self.zombies = self.deputies = self.struck = self.answered = self.unanswered = 0
         self.longest_s = 0.0
 
     def run(self, seconds: float, pause_s: float) -> None:
@@ -166,9 +166,11 @@ class Storm:
         """The lead, or a deputy that owns a job, as often; and its epoch."""
         at = {address: epoch for address, epoch in self._owning().items() if self._rng.random() < 0.5}
         known = [one for one in self._fleet.members if one.pid and one.url in at]
-        lead = self._fleet.owner()
-        self.deputies += bool(known)
-        return (known[0], at[known[0].url]) if known else (lead, 0)
+        if known:
+            self.deputies += 1
+            return known[0], at[known[0].url]
+        self.struck, _ = lease(self._fleet.database_url)
+        return self._fleet.owner(), 0
 
     def _owning(self) -> dict[str, int]:
         """The epochs of deputies that own jobs, by address."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.coordinator.history import check
 from tests.coordinator.node import History
-from tests.coordinator.postgres import Cluster
 from tests.coordinator.replicas import Fleet, Storm, doubled, lease, nodes_of
-from tests.coordinator.server import Server, until
+from tests.coordinator.server import until
 from tests.nightly import at_night
 
 SIZES = {"inline": 10, "large": 66_000}
@@ -22,11 +20,8 @@ LEASE_S = 1.5
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seconds", at_night([12.0, 240.0], but=[12.0]))
-def test_nothing_is_lost_or_doubled(
-    seconds: float, cluster: Cluster, server: Callable[..., Server], tmp_path: Path
-) -> None:
-    url, history = cluster.database(), History()
-    three = Fleet(server, tmp_path, url, 3, LEASE_S)
+def test_nothing_is_lost_or_doubled(seconds: float, fleet: Callable[..., Fleet]) -> None:
+    three, history = fleet(3, LEASE_S), History()
     for job in SIZES:
         three.begin(job, nodes=3, rounds=100_000, sums=SUMS[job])
     nodes = nodes_of(three, 3, SIZES, history)
@@ -39,11 +34,10 @@ def test_nothing_is_lost_or_doubled(
     for node in nodes:
         node.finish()
     check(three, history, SIZES, SUMS, nodes=3)
-    assert doubled(url) == []
+    assert doubled(three.database_url) == []
     for job in SIZES:
         until("the job to have stopped", lambda job=job: three.job(job)["state"] == "stopped")
     assert storm.kills + storm.zombies >= 2
-    assert lease(url)[0] > storm.kills
+    assert lease(three.database_url)[0] > storm.struck, "another lead after the last that was struck"
     assert sum(node.doubled for node in nodes) > 0
     assert all(one.ended() is None for one in three.members)
-    three.close()

@@ -22,7 +22,7 @@ from tests.coordinator.history import check
 from tests.coordinator.node import History, Node, body, initial
 from tests.coordinator.postgres import Cluster, rows
 from tests.coordinator.replicas import Fleet, lease, nodes_of, settings, signal_of
-from tests.coordinator.server import OPERATOR, Inside, Server, until
+from tests.coordinator.server import OPERATOR, Inside, until
 
 Swarm = Callable[..., list[Node]]
 
@@ -42,22 +42,6 @@ def pair(url: str, tmp_path: Path) -> Iterator[tuple[Inside, Inside]]:
             stack.callback(found[-1].stop)
         until("the standby to know", lambda: found[1].request("GET", "/readyz").status_code == 200)
         yield found[0], found[1]
-
-
-@pytest.fixture
-def fleet(url: str, tmp_path: Path, server: Callable[..., Server]) -> Iterator[Callable[..., Fleet]]:
-    made: list[Fleet] = []
-
-    def make(count: int, lease_s: float) -> Fleet:
-        made.append(Fleet(server, tmp_path, url, count, lease_s))
-        return made[-1]
-
-    yield make
-    for one in made:
-        for member in one.members:
-            if member.pid:
-                signal_of(member, signal.SIGCONT)
-        one.close()
 
 
 def test_a_standby_with_another_operators_token_does_not_start(url: str, tmp_path: Path) -> None:

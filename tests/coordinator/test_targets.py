@@ -21,7 +21,6 @@ from edge_client.settings import EdgeSettings
 from shoal.core.message import Ref
 from tests.coordinator.history import final
 from tests.coordinator.node import body, displacement
-from tests.coordinator.postgres import Cluster
 from tests.coordinator.proxy import Proxy
 from tests.coordinator.replicas import Fleet, doubled
 from tests.coordinator.s3 import KEY_ID, S3, SECRET
@@ -122,10 +121,10 @@ def test_a_job_over_s3_with_a_kill_in_mid_round_ends_with_the_model_of_local_fil
 
 @pytest.mark.slow
 def test_three_coordinators_over_s3_take_over_with_what_is_in_the_store(
-    s3: S3, bucket: str, tmp_path: Path, cluster: Cluster, server: Callable[..., Server]
+    s3: S3, bucket: str, tmp_path: Path, fleet: Callable[..., Fleet]
 ) -> None:
     """Each has a folder of its own: models and updates reach whoever takes over by way of the store alone."""
-    three = Fleet(server, tmp_path, cluster.database(), 3, 1.5, blobs=bucket, **KEYS)
+    three = fleet(3, 1.5, blobs=bucket, **KEYS)
     three.begin("a", nodes=2, rounds=8)
     proxy = Proxy(lambda: three.url)
     try:
@@ -143,7 +142,6 @@ def test_three_coordinators_over_s3_take_over_with_what_is_in_the_store(
         until("the job to end", lambda: three.job("a")["ended_at"])
         assert final(three, "a") == on_files(tmp_path, 8)
     finally:
-        three.close()
         proxy.close()
     assert len({id(owner) for owner in owners}) > 1
     assert doubled(three.database_url) == []
