@@ -171,7 +171,7 @@ def test(rest: list[str]) -> int:
     passed = side_by_side([*check_steps(), *scripts])
     # Tests of processes and sockets meet what a busy machine does to them. A second try tells that from a fault; those
     # that needed it are listed as RERUN, and are to be mended (CONTRIBUTING.md). What is deterministic fails again.
-    again = ["--reruns=1", "--reruns-delay=2", "-raR"]
+    again = ["--reruns=1", "--reruns-delay=2", "--rerun-show-tracebacks", "-raR"]
     code = run([*pytest, f"--numprocesses={WORKERS}", "--dist=worksteal", *again])
     verdict = ("pass" if passed else "FAIL (see above)", "passes" if code == 0 else "FAILS")
     print("checks {}, pytest {}; {:.0f} s in all".format(*verdict, time.monotonic() - started), flush=True)
