@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shoal.core import away
 from shoal.core.algorithm import tree_slot
-from shoal.core.hub_state import HubState, Phase
+from shoal.core.hub_state import Calm, HubState, Phase
 from shoal.core.machine import Effect, Note, Save, Send, Version, Wake
 from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
@@ -40,7 +40,20 @@ class HubActs(HubState):
         return [Save(Version(self.version, model, why, now, now, numbers=self.numbers))]
 
     def _settle(self, now: float) -> list[Effect]:
-        """Let the schedule decide until it waits."""
+        """Let the schedule decide until it waits, unless it has said that it waits for more than has come."""
+        if self.calm is not None and self._stays(self.calm, now):
+            return self._wake(self.calm.wait.until, now)
+        self.calm = None
+        return self._decided(now)
+
+    def _stays(self, calm: Calm, now: float) -> bool:
+        """Whether there is one report more, and not yet enough, and nothing else is new."""
+        calm.seen += 1
+        came, due = len(self.gathered.reports), calm.wait.until
+        news = came != calm.seen or self.roster.revision != calm.revision
+        return not news and came < calm.wait.reports and due is not None and now < due
+
+    def _decided(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for _ in range(DECISIONS_MAX):
             if self.paused_at is not None or self.phase in ("done", "stopped"):
@@ -52,13 +65,19 @@ class HubActs(HubState):
             if self.phase == "evaluating":
                 return effects + self._await_evaluations(now)
             effects += self._tell_left_out(now)
-            acted = False
-            for decision in self._decide(self.look(now)):
+            decisions = self._decide(self.look(now))
+            for decision in decisions:
                 effects += self._act(decision, now)
-                acted = acted or not isinstance(decision, Wait | Warn)
-            if not acted:
+            if all(isinstance(decision, Wait | Warn) for decision in decisions):
+                self._calm_down(decisions)
                 return effects
         raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
+
+    def _calm_down(self, decisions: list[Decision]) -> None:
+        """Remember that the schedule need not look at each report. (Where there are hours, time alone is news.)"""
+        match decisions:
+            case [Wait(reports=reports) as wait] if reports and not (self.roster.timed or self.plan.selection.hours):
+                self.calm = Calm(wait, self.roster.revision, len(self.gathered.reports))
 
     def _decide(self, view: View) -> list[Decision]:
         if self.mode == "server":

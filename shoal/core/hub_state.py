@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from shoal.core.algorithm import Algorithm
@@ -15,7 +15,7 @@ from shoal.core.metric import PROBE
 from shoal.core.parts import Each
 from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster, order_refs
-from shoal.core.schedule import Schedule, View
+from shoal.core.schedule import Schedule, View, Wait
 from shoal.core.shards import Sharded
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree
@@ -40,6 +40,18 @@ PLAIN = (
 
 HOURS_SLACK_S = 0.01
 """An alarm comes so much after the hour, for no rounding error to let it come before."""
+
+
+@dataclass
+class Calm:
+    """A schedule waits for so many reports, and need not be shown each (`Wait.reports`): of a thousand nodes it would
+    look at all of them a thousand times."""
+
+    wait: Wait
+    revision: int
+    """The roster's, when it said so."""
+    seen: int
+    """Reports that are in; the next one alone makes one more."""
 
 
 class HubState:
@@ -74,6 +86,7 @@ class HubState:
         """Forget what was gathered for a version."""
         self.gathered = Gathered(self.plan.sums, self.nothing())
         self._stored: dict[tuple[frozenset[str], bool], Ref] = {}
+        self.calm: Calm | None = None
 
     def nothing(self) -> Totals:
         """A sum of nothing yet: in one piece, or split over shards."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 from shoal.core.message import About, Ack, Amendment, Kind, Order, OrderId, Ref, Report, Status, ref_of, ref_state
@@ -111,6 +113,15 @@ class Member:
         self.order, self.status, self.answered = None, None, ack
 
 
+_name = attrgetter("node")
+
+
+def _placed(members: list[Member], new: Member) -> list[Member]:
+    """The same and that one, in the order of their names."""
+    at = bisect_left(members, new.node, key=_name)
+    return [*members[:at], new, *members[at:]]
+
+
 def amendment(order: Order) -> Amendment:
     """An order in short, for a node that holds it."""
     return Amendment(order.id, order.rev, order.recall, order.until)
@@ -174,15 +185,25 @@ class Roster:
 
     def welcome(self, node: str, about: About | None = None) -> Member:
         """The member of that name, new or old, and from now on here. `about`: what it says of itself now."""
-        if node not in self._members:  # seldom, while they are looked at with every event: kept in order
-            self._members = dict(sorted([*self._members.items(), (node, Member(node, roster=self))]))
-            self._forget()
+        if node not in self._members:
+            self._enter(Member(node, about=about or About(), roster=self))
         member = self._members[node]
         member.here = True
-        if about is not None:
+        if about is not None and about != member.about:
             member.about = about
             self._time(member)
         return member
+
+    def _enter(self, member: Member) -> None:
+        """A new one has its place in each list: of thousands that join at once, each changes them."""
+        here, (able, names) = self.here(), self._asked()
+        self._all = _placed(self.all(), member)
+        self._here, able = _placed(here, member), _placed(able, member)
+        at = bisect_left(names, member.node)
+        self._able = able, (*names[:at], member.node, *names[at:])
+        self._members[member.node] = member
+        self._time(member)
+        self.revision += 1
 
     def _adopt(self, member: Member) -> None:
         member.roster = self
@@ -194,7 +215,7 @@ class Roster:
 
     def all(self) -> list[Member]:
         if self._all is None:
-            self._all = list(self._members.values())
+            self._all = sorted(self._members.values(), key=_name)
         return self._all
 
     def here(self) -> list[Member]:

@@ -69,6 +69,8 @@ class Wait:
 
     why: str
     until: float | None = None
+    reports: int = 0
+    """More reports alone change nothing before so many are in: it need not look at each. 0: it looks whatever comes."""
 
 
 Decision = Ask | Recall | Advance | Warn | Close | Wait

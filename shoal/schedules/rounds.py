@@ -141,7 +141,7 @@ class Rounds(Schedule):
         until = view.opened + 2**passed * deadline
         if until <= view.now:  # a rounding error must not become a busy loop
             until = view.opened + 2 ** (passed + 1) * deadline
-        return self._extend(view, until, wanted, late)
+        return self._extend(view, until, wanted, late, 0 if late else min(wanted, got + pending))
 
     def _choose(self, view: View, wanted: int) -> list[Decision]:
         """Nobody trains yet: pick among those who have measured, as soon as all have, or the deadline has passed."""
@@ -154,7 +154,7 @@ class Rounds(Schedule):
             return [Wait("nobody can be asked")]
         return self._begin(view, known, wanted)
 
-    def _extend(self, view: View, until: float, wanted: int, late: bool) -> list[Decision]:
+    def _extend(self, view: View, until: float, wanted: int, late: bool, reports: int) -> list[Decision]:
         """Below the quorum, or before the deadline: wait for the next one, and let those that failed try once more."""
         got = len(view.reports)
         again = tuple(node for node in view.idle if node in view.failed) if view.failed else ()
@@ -163,4 +163,4 @@ class Rounds(Schedule):
                 Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")
             ]
         why = f"below the quorum: {got} of {self.quorum}, deadline extended" if late else f"{got} of {wanted} reports"
-        return [Wait(why, until)]
+        return [Wait(why, until, reports)]
