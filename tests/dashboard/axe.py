@@ -11,7 +11,6 @@ from playwright.sync_api import Page
 SCRIPT = Path(__file__).parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
 FIND = """axe.run().then(({ violations }) =>
     violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`))"""
-SCREENS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 
 
 def script() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -10,10 +11,11 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.server import OPERATOR, inside
 from tests.dashboard import axe
 from tests.dashboard.crowd import Crowd
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS
 from tests.dashboard.watch import sign_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), each_screen]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,8 @@ def crowd(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.close()
 
 
-@pytest.fixture(params=axe.SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    scheme, width = request.param
+@pytest.fixture
+def page(browser: Browser, scheme: Any, width: int) -> Iterator[Page]:
     opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     opened.set_default_timeout(PATIENCE_MS)
     yield opened

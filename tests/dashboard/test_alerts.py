@@ -13,6 +13,7 @@ from shoal.cli.demo import free_port
 from tests.coordinator.server import OPERATOR, Inside, inside
 from tests.coordinator.stage import set_up
 from tests.dashboard import axe
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -74,7 +75,7 @@ def test_an_alert_is_there_again_after_the_coordinator_was_gone(browser: Browser
         expect(page.get_by_test_id("alerts")).to_contain_text("Disk low")
 
 
-@pytest.mark.parametrize(("scheme", "width"), axe.SCREENS)
+@each_screen
 def test_everybody_can_read_them(low: Inside, browser: Browser, scheme: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     page.set_default_timeout(PATIENCE_MS)

@@ -13,6 +13,7 @@ from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import SIZE, Stage, by_hand, order_of
 from tests.dashboard import axe
 from tests.dashboard.recorded import diverging, record
+from tests.dashboard.screens import each_screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -146,7 +147,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
     expect(loss.locator(".readout")).not_to_contain_text("client-5")
 
 
-@pytest.mark.parametrize(("scheme", "width"), axe.SCREENS)
+@each_screen
 def test_everybody_can_read_them(run: Inside, browser: Browser, scheme: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     page.goto(f"{run.url}/jobs/main?yscale=log&smooth=medium&zoom=5_50")

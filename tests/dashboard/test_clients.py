@@ -14,6 +14,7 @@ from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.stage import Stage, order_of, set_up
 from tests.dashboard import axe
 from tests.dashboard.recorded import diverging, record
+from tests.dashboard.screens import each_screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -103,8 +104,7 @@ def test_the_data_can_be_taken_away(run: Inside, page: Page) -> None:
     assert lines[2].endswith(",NaN")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 @pytest.mark.parametrize("job", ["main", "crowd", "hostile"])
 def test_nothing_sticks_out(run: Inside, browser: Browser, scheme: Any, width: int, job: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -144,9 +144,9 @@ def test_a_name_is_only_a_text(run: Inside, page: Page) -> None:
     assert page.locator("main img").count() == 0
 
 
-@pytest.mark.parametrize("screen", axe.SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
-def test_nothing_to_object_to(run: Inside, browser: Browser, screen: tuple[Any, int]) -> None:
-    page = browser.new_page(viewport={"width": screen[1], "height": 900}, color_scheme=screen[0])
+@each_screen
+def test_nothing_to_object_to(run: Inside, browser: Browser, scheme: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(clients(run, query="&client=client-1"))
     expect(page.get_by_test_id("round").get_by_role("listitem")).to_have_count(12)
     page.get_by_test_id("heat-cells").press("ArrowRight")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS, staged
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -101,8 +102,7 @@ def test_the_axis_is_in_the_address(address: str, page: Page) -> None:
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_nothing_sticks_out(address: str, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for place in (f"{address}/compare?runs={','.join(RUNS)}", address):

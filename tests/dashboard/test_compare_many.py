@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.ended import keep_run
 from tests.coordinator.server import Inside, inside
 from tests.dashboard.axe import violations
+from tests.dashboard.screens import each_screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -90,8 +91,7 @@ def test_only_what_differs_is_shown(address: str, page: Page) -> None:
     expect(table.locator("tbody tr").nth(3).locator("td")).to_have_text(["0.4"])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{running.url}/compare?runs={','.join(NAMES[:12])}&run={NAMES[3]}")

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, Error, Page, Route, expect
 
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS, staged
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -166,8 +167,7 @@ def test_no_jump_is_said_to_be_none(address: str, page: Page, changed: Change) -
     expect(page.get_by_test_id("drift-verdict")).to_have_attribute("data-found", "false", timeout=PATIENCE_MS)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_nothing_sticks_out(address: str, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{address}/jobs/stream")

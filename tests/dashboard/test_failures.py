@@ -14,6 +14,7 @@ from shoal.core.message import Fail, Phase
 from tests.coordinator.server import inside
 from tests.coordinator.stage import Stage, order_of, set_up
 from tests.dashboard import axe
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -98,7 +99,7 @@ def test_they_are_there_again_after_the_coordinator_was_gone(browser: Browser, t
         made.close()
 
 
-@pytest.mark.parametrize(("scheme", "width"), axe.SCREENS)
+@each_screen
 def test_everybody_can_read_them(stage: Stage, browser: Browser, scheme: str, width: int) -> None:
     fail(stage, "n0", HOSTILE, traceback=TRACEBACK)
     fail(stage, "n2", "disk full", phase="download")

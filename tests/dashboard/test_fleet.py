@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from coordinator.replica_views import Standing
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import Stage, by_hand, set_up
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -82,8 +83,7 @@ def test_of_several_coordinators_it_says_which_one_leads(stage: Stage, page: Pag
     assert not errors
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_nothing_sticks_out(stage: Stage, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(stage.running.url)

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.node import History, Node
 from tests.coordinator.server import Inside, inside
 from tests.dashboard.axe import violations
+from tests.dashboard.screens import each_screen
 from tests.dashboard.watch import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -75,8 +76,7 @@ def test_viewers_are_told_who_may(running: Inside, page: Page) -> None:
     expect(page.get_by_test_id("join")).to_have_count(0)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{running.url}/join")

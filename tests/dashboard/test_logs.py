@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from shoal.cli.demo import free_port
 from tests.coordinator.server import Inside, inside
 from tests.dashboard import axe
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS, staged
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -173,7 +174,7 @@ def test_the_lines_of_a_node_that_joins(browser: Browser, tmp_path: Path, page: 
         expect(page.locator(".log-line").filter(has_text="joined")).to_be_visible()
 
 
-@pytest.mark.parametrize(("scheme", "width"), axe.SCREENS)
+@each_screen
 def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: str, width: int) -> None:
     for level in (10, 20, 30, 40, 50):
         write(running, [HOSTILE, "loss is 5"], level=level, boot=str(level))

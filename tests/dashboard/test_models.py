@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.stage import Stage, order_of, set_up
 from tests.dashboard.axe import violations
+from tests.dashboard.screens import each_screen
 from tests.dashboard.watch import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -102,8 +103,7 @@ def test_the_run_is_saved_by_anybody_who_may_read(running: Inside, page: Page, e
     assert not errors
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: Any, width: int) -> None:
     running.request("PUT", "/api/v1/jobs/main/labels/production", json={"version": 2})
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

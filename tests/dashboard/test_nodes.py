@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import Stage, by_hand, set_up
 from tests.dashboard import axe
+from tests.dashboard.screens import each_screen
 from tests.dashboard.test_failures import fail
 from tests.dashboard.test_logs import write
 
@@ -109,9 +110,9 @@ def test_a_job_leads_to_its_nodes(running: Inside, page: Page) -> None:
     expect(page.get_by_test_id("node-state")).to_be_visible()
 
 
-@pytest.mark.parametrize("screen", axe.SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
-def test_nothing_sticks_out_or_is_objected_to(running: Inside, browser: Browser, screen: tuple[Any, int]) -> None:
-    page = browser.new_page(viewport={"width": screen[1], "height": 900}, color_scheme=screen[0])
+@each_screen
+def test_nothing_sticks_out_or_is_objected_to(running: Inside, browser: Browser, scheme: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for place, shown in (
         ("nodes?q=evil", "fleet-table"),
         ("nodes/n0", "node-reports"),
@@ -120,6 +121,6 @@ def test_nothing_sticks_out_or_is_objected_to(running: Inside, browser: Browser,
     ):
         page.goto(f"{running.url}/{place}")
         expect(page.get_by_test_id(shown)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= screen[1], place
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
         assert axe.violations(page) == [], place
     page.close()

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import SIZE, by_hand
 from tests.dashboard.crowd import BYTES, Crowd
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -200,8 +201,7 @@ def test_a_silent_node_stays_as_a_ghost(away: Crowd, shown: Page) -> None:
     expect(node(shown, "n0")).to_have_attribute("data-standing", "apart")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_nothing_sticks_out(away: Crowd, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{away.running.url}/jobs/{away.job}")

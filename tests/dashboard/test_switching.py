@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.server import OPERATOR, Inside, inside
 from tests.coordinator.stage import Stage, set_up
 from tests.coordinator.test_switching import ALL, GOSSIP, orders, report
+from tests.dashboard.screens import each_screen
 from tests.dashboard.stage import PATIENCE_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -81,8 +82,7 @@ def test_there_and_back(stage: Stage, page: Page, errors: list[str]) -> None:
     assert not errors
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@each_screen
 def test_nothing_sticks_out(stage: Stage, browser: Browser, scheme: Any, width: int) -> None:
     stage.running.post(f"/jobs/{stage.job}/switch", {"to": "gossip", "why": "unbreakable" * 12})
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

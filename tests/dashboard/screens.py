@@ -1,0 +1,11 @@
+"""The screens that pages are looked at on: each theme and each width with every change, all pairs of them at night."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nightly import at_night
+
+SCREENS = [("light", 1280), ("dark", 390), ("dark", 1280), ("light", 390)]
+
+each_screen = pytest.mark.parametrize(("scheme", "width"), at_night(SCREENS, but=SCREENS[:2]))
