@@ -7,10 +7,10 @@ engine=
 say() { printf '\n== %s\n' "$*"; }
 
 # What both let the edge clients learn.
-job_file() {
-  cat <<'JOB'
-name = "try"
-rounds = 60
+job_file() { # name, rounds
+  cat <<JOB
+name = "$1"
+rounds = $2
 learner = "shoal.learn.digits:learner"
 [algorithm]
 name = "fedavg"
@@ -95,4 +95,18 @@ STOPSIGNAL SIGINT
 ENTRYPOINT ["/entry"]
 DOCKERFILE
   docker build --quiet --network host --tag "$POSTGRES_IMAGE" "$work/postgres"
+}
+
+# Debian's HAProxy, begun as the official image begins it.
+make_a_proxy_image() {
+  export HAPROXY_IMAGE=shoal-try-haproxy
+  mkdir -p "$work/haproxy"
+  cat >"$work/haproxy/Dockerfile" <<DOCKERFILE
+FROM $PYTHON_IMAGE
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends haproxy && rm -rf /var/lib/apt/lists/*
+STOPSIGNAL SIGUSR1
+USER haproxy
+CMD ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]
+DOCKERFILE
+  docker build --quiet --network host --tag "$HAPROXY_IMAGE" "$work/haproxy"
 }

@@ -75,7 +75,7 @@ done
 for i in 1 2 3; do until_true 120 "an edge client that is well" healthy "$tag-$i"; done
 
 say "a job"
-job_file | in_coordinator sh -c 'cat >/tmp/try.toml'
+job_file try 60 | in_coordinator sh -c 'cat >/tmp/try.toml'
 in_coordinator shoal run /tmp/try.toml --detach
 until_true 120 "some versions" at_least 3
 before=$(field version)

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
 # Runs deploy/compose.yaml for real: waits until everything is well, starts a job on handwritten digits, doubles the edge
-# clients, kills the coordinator's container and restarts PostgreSQL in mid-run, and sees the job to its end. Then five
-# peers without a server.
+# clients, kills the coordinator's container and restarts PostgreSQL in mid-run. Then two more coordinators come and a
+# proxy before all three; a second job gets an owner of its own; the first coordinator is killed and stays away until both
+# jobs have gone on without it; both are seen to their end. Then five peers without a server.
 #
 #     deploy/try_compose.sh              with the engine that `docker` reaches; PYTHON_IMAGE and POSTGRES_IMAGE as in the file
 #     deploy/try_compose.sh --by-hand    as root on Debian, with no engine and no images: as deploy/try.sh does, but iptables and
 #                                        docker-compose must be installed
 #
-# PORT (18081) must be free. What is built and run is removed in the end, but for the images.
+# PORT (18081) and PROXY_PORT (18082) must be free. What is built and run is removed in the end, but for the images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 . deploy/engine.sh
-export SHOAL_PORT=127.0.0.1:${PORT:-18081}
+export SHOAL_PORT=127.0.0.1:${PORT:-18081} SHOAL_PROXY_PORT=127.0.0.1:${PROXY_PORT:-18082}
 project=shoal-try-$$
 file=deploy/.compose-try-$$.yaml
 
 compose_file() { "${compose[@]}" --file "$file" --project-name "$project" "$@"; }
 cleared() {
-  compose_file --profile peers down --volumes --remove-orphans >/dev/null 2>&1 || true
+  compose_file --profile peers --profile replicas down --volumes --remove-orphans >/dev/null 2>&1 || true
   rm -f "$file"
   stop_the_engine
 }
@@ -36,13 +37,28 @@ healthy() { # service, how many
   for one in $(of "$1"); do [ "$(docker inspect --format '{{.State.Health.Status}}' "$one")" != healthy ] || count=$((count + 1)); done
   [ "$count" -eq "$2" ]
 }
-shoal() { docker exec --interactive "$(of coordinator)" shoal "$@"; }
-field() {
-  shoal jobs show try --json | docker exec --interactive "$(of coordinator)" python3 -c \
-    'import json, sys; print(json.load(sys.stdin)["data"]["job"][sys.argv[1]])' "$1"
+# Asked through whichever container of that kind runs.
+by=coordinator
+shoal() { docker exec --interactive "$(of $by | head -n 1)" shoal "$@"; }
+field() { # job, field; -1 while nobody answers
+  shoal jobs show "$1" --json | python3 -c 'import json, sys
+print(json.load(sys.stdin).get("data", {}).get("job", {}).get(sys.argv[1], -1))' "$2"
 }
-at_least() { [ "$(field version)" -ge "$1" ]; }
-is_done() { [ "$(field state)" = done ]; }
+at_least() { [ "$(field "$1" version)" -ge "$2" ]; } # job, version
+deputies() { # how many jobs each owns
+  python3 - "http://$SHOAL_PROXY_PORT/api/v1/owner" "$(docker exec "$(of $by | head -n 1)" cat /first/operator.token)" <<'ASK'
+import json, sys, urllib.request
+asks = urllib.request.Request(sys.argv[1], headers={"Authorization": f"Bearer {sys.argv[2]}"})
+with urllib.request.urlopen(asks, timeout=10) as answer:
+    print(*sorted(deputy["jobs"] for deputy in json.load(answer)["deputies"]))
+ASK
+}
+deputies_own() { [ "$(deputies 2>/dev/null)" = "$1" ]; }
+runs() { # job, rounds
+  job_file "$1" "$2" | docker exec --interactive "$(of coordinator)" sh -c "cat >/tmp/$1.toml"
+  shoal run "/tmp/$1.toml" --detach
+}
+is_done() { [ "$(field "$1" state)" = done ]; }
 
 trap cleared EXIT
 if [ "${1:-}" = --by-hand ]; then
@@ -50,6 +66,7 @@ if [ "${1:-}" = --by-hand ]; then
   start_an_engine
   make_a_base_image
   make_a_postgres_image
+  make_a_proxy_image
 fi
 # Debian's docker-compose is of before files had names and services could do without others, and builds by itself unless it is told not to.
 export DOCKER_BUILDKIT=1 COMPOSE_DOCKER_CLI_BUILD=1
@@ -67,25 +84,41 @@ until_true 180 "a coordinator that is well" healthy coordinator 1
 until_true 180 "three edge clients that are well" healthy edge_client 3
 
 say "a job"
-job_file | docker exec --interactive "$(of coordinator)" sh -c 'cat >/tmp/try.toml'
-shoal run /tmp/try.toml --detach
-until_true 120 "some versions" at_least 3
+runs try 300
+until_true 120 "some versions" at_least try 3
 
-say "six edge clients from version $(field version) on"
+say "six edge clients from version $(field try version) on"
 compose_file up --detach --no-recreate --scale edge_client=6
 until_true 180 "six edge clients that are well" healthy edge_client 6
 
-say "the coordinator is killed at version $(field version), or a little later"
+say "the coordinator is killed at version $(field try version), or a little later"
 docker kill --signal KILL "$(of coordinator)" >/dev/null
 docker start "$(of coordinator)" >/dev/null
 until_true 120 "a coordinator that is well again" healthy coordinator 1
 
-say "PostgreSQL is restarted at version $(field version), or a little later"
+say "PostgreSQL is restarted at version $(field try version), or a little later"
 docker restart "$(of postgres)" >/dev/null
-until_true 900 "the end of the job" is_done
-shoal jobs show try
+
+say "two more coordinators and a proxy from version $(field try version) on"
+compose_file --profile replicas up --detach --no-recreate --scale edge_client=6 standby proxy
+until_true 180 "two more that are well" healthy standby 2
+until_true 60 "both to be deputies" deputies_own "0 0"
+runs second 60
+until_true 60 "one of them to own the second job" deputies_own "0 1"
+until_true 120 "some versions of it" at_least second 3
+
+by=standby
+before=$(field try version) own=$(field second version)
+say "the one that leads is killed at versions $before and $own; it stays away for some time"
+docker kill --signal KILL "$(of coordinator)" >/dev/null
+until_true 180 "the first job to go on without it" at_least try $((before + 5))
+until_true 180 "the second job to go on without it" at_least second $((own + 5))
+docker start "$(of coordinator)" >/dev/null
+until_true 120 "it to be well again" healthy coordinator 1
+until_true 900 "the end of both jobs" eval 'is_done try && is_done second'
+shoal jobs list
 shoal nodes list
-compose_file down --volumes
+compose_file --profile replicas down --volumes
 
 say "five peers and no server"
 compose_file --profile peers up --detach peer1 peer2 peer3 peer4 peer5
