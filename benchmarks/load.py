@@ -3,6 +3,7 @@
     python benchmarks/load.py --clients 1000 --rounds 5 --idle 5000
     python benchmarks/load.py --database postgres
     python benchmarks/load.py --database-url postgresql://user@host/name
+    python benchmarks/load.py --database postgres --deputy
 
 Clients are connections of this process that say what the protocol asks for, and nothing else; the coordinator runs in a
 process of its own, and its processor time is the kernel's count of that process: neither the clients nor the database
@@ -10,6 +11,10 @@ are in it. Phases: every client takes its order (`order`), asks again while noth
 (`report`, the update inline); in the end so many polls are held open at once (`idle`). Aims: at most 150 µs of the
 coordinator's processor time per check-in, 250 µs per small report. All requests of a phase are made at once and wait in
 a queue before one process: `p50_ms` and `p99_ms` are mostly that.
+
+With `--deputy` another coordinator of the same database owns a second job, of which the clients are members too, and
+which waits for one more: it is asked about each poll that finds nothing, and its processor time is counted with that of
+the first.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from shoal import wire
 from shoal.core.message import Order, Ref, Report
 from shoal.core.tree import Tree
 
-JOB = "load"
+JOB, OTHER = "load", "other"
 FILES_SPARE = 200
 TOKEN_USES_MAX = 1000
 IDLE_WATCHED_S = 10.0
@@ -49,6 +54,7 @@ class Client:
     host: str
     port: int
     name: str
+    jobs: str = f"&job={JOB}"
     headers: str = ""
     held: Order | None = None
     latencies: list[float] = field(default_factory=list)
@@ -102,7 +108,7 @@ class Client:
     async def poll(self, wait_s: float) -> bool:
         """Ask what stands; whether there was a new order."""
         held = f"&held={JOB}:{self.held.id[0]}.{self.held.id[1]}" if self.held is not None else ""
-        found = await self.ask("GET", f"/work?wait_s={wait_s:g}&job={JOB}{held}")
+        found = await self.ask("GET", f"/work?wait_s={wait_s:g}{self.jobs}{held}")
         if not found:
             return False
         message = wire.decode(found).message
@@ -138,13 +144,14 @@ def main() -> int:
     parser.add_argument(
         "--database", choices=["sqlite", "postgres"], help="postgres: a server that is made for the run"
     )
+    parser.add_argument("--deputy", action="store_true", help="a second coordinator, which owns another job")
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(options.clients, options.idle) + FILES_SPARE
     if hard != resource.RLIM_INFINITY and hard < wanted:
         parser.error(f"{wanted} connections need as many open files, and the limit is {hard}: raise it with ulimit -n")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))  # the coordinator inherits it
-    with database(options) as url, coordinator(lease_s=3600, **({"database_url": url} if url else {})) as served:
+    with database(options) as url, coordinators(url, options.deputy) as served:
         rows, idle = asyncio.run(measured(served, options))
     kind = urlsplit(url).scheme or "sqlite"
     show(f"{options.clients} clients at once, {kind}, {4 * options.parameters / 1000:g} KB", rows, options.json)
@@ -169,6 +176,38 @@ def database(options: Any) -> Iterator[str]:
         cluster.close()
 
 
+@dataclass(frozen=True)
+class Together(Served):
+    """Two, of whom the first is asked; both work."""
+
+    other: Served
+
+    def cpu_s(self) -> float:
+        return super().cpu_s() + self.other.cpu_s()
+
+
+@contextmanager
+def coordinators(url: str, deputy: bool) -> Iterator[Served]:
+    """One on that database (empty: on SQLite), or the one that leads two."""
+    given: dict[str, Any] = {"lease_s": 3600, **({"database_url": url} if url else {})}
+    if not deputy:
+        with coordinator(**given) as served:
+            yield served
+        return
+    with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
+        given["blobs"] = folder
+        with coordinator(**given) as lead, coordinator(**given) as other:
+            await_deputy(lead)
+            yield Together(lead.process, lead.url, lead.folder, other)
+
+
+def await_deputy(lead: Served) -> None:
+    """Wait until it knows of one."""
+    with lead.operator() as link:
+        while not link.json("GET", "/api/v1/owner")["deputies"]:
+            time.sleep(0.1)
+
+
 async def measured(served: Served, options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """All phases."""
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
@@ -176,7 +215,12 @@ async def measured(served: Served, options: Any) -> tuple[list[dict[str, Any]], 
         write_model(start, 4 * options.parameters)
         schedule = {"name": "rounds", "min_nodes": options.clients, "deadline_s": 3600.0}
         served.begin({"name": JOB, "rounds": options.rounds + 1, "schedule": schedule}, start)
+        if options.deputy:
+            never = {"name": "rounds", "min_nodes": options.clients + 1}
+            served.begin({"name": OTHER, "rounds": 1, "schedule": never}, start)
     clients = await entered(served, "c", options.clients)
+    for client in clients:
+        client.jobs += f"&job={OTHER}" if options.deputy else ""
     phases = await rounds(served, clients, options)
     await asyncio.gather(*(client.close() for client in clients))
     return [phase.row() for phase in phases if phase.requests], await idle(served, options.idle) if options.idle else {}

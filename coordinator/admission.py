@@ -94,6 +94,7 @@ class Admission:
         """A node is none any more."""
         self._of.directory.forget_node(node)
         self._of.presence.forget(node)
+        self._of.turns.forget(node)
         self._of.papers.revoke(node)
         await self._of.tell_all(Lost(node, "removed by an operator"))
         self._of.bells[node].set()  # its open poll ends

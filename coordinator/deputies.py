@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from sqlalchemy import select
 from coordinator import describe, tables, views
 from coordinator import owners as rows
 from coordinator.forwarding import Unanswered
+from coordinator.inquiries import Inquiries, Poll
 from coordinator.inside import OPERATOR, Inside, Reply
 from coordinator.inside import node as as_node
 from coordinator.seat import clock
@@ -39,6 +41,9 @@ log = structlog.get_logger()
 SHUN_S = 1.0
 """A deputy that did not answer is not asked again for so long: nobody's poll waits for it twice."""
 
+ANSWERS_MAX = 32
+"""So many orders are fetched from deputies at a time; each may carry a model, and takes a connection."""
+
 UNREACHED = "the coordinator that owns it does not answer now"
 
 LABEL = "shoal-label"
@@ -54,6 +59,9 @@ class Deputies:
         self._begun: dict[str, tuple[str, float]] = {}  # jobs that the rows did not name yet when they were read
         self._back: set[str] = set()  # jobs that are the lead's again, and not taken up yet
         self._shunned: dict[Elsewhere, float] = {}
+        self._inquiries: dict[str, Inquiries] = {}  # by deputy
+        self._unheard: defaultdict[str, set[str]] = defaultdict(set)  # by deputy: nodes for whom it gave no answer
+        self._fetching = asyncio.Semaphore(ANSWERS_MAX)
         self._numbers: dict[str, tuple[str, int]] = {}  # by deputy: its life, and what it has told last
         self._settled = clock()  # since when nobody came or went, and no job has moved
         self._met: set[Elsewhere] = set()  # those that answered when the rows were read
@@ -185,8 +193,11 @@ class Deputies:
 
     async def begin(self, owner: str, name: str, body: bytes) -> Response:
         """Have a deputy begin a job. Raises `StorageFailed` when it does not say whether it has."""
-        way = self.live().get(owner)
-        reply = await self._ask(way, "POST", "/api/v1/jobs", body) if way is not None else None
+        way, self._begun[name] = self.live().get(owner), (owner, float("inf"))  # nodes may report before it answers
+        try:
+            reply = await self._ask(way, "POST", "/api/v1/jobs", body) if way is not None else None
+        finally:
+            self._begun.pop(name, None)
         if reply is None:
             raise StorageFailed("the coordinator that was to own the job does not answer", hint="see whether it exists")
         if reply.status == 201:
@@ -197,14 +208,36 @@ class Deputies:
 
     async def news(self, node: str, held: Sequence[str], jobs: Collection[str]) -> Reply | None:
         """The first thing that a node does not know yet of what deputies have for it."""
+        live, turns, poll = self.live(), self._coordinator.turns, Poll(node, held, sorted(jobs))
         owning = set(self.jobs.values())
-        query = urlencode([*(("held", one) for one in held), *(("job", one) for one in jobs)])
-        for name, way in self.live().items():
-            if name in owning:
-                reply = await self._ask(way, "GET", f"/inside/work?{query}", who=as_node(node))
+        for name in turns.deputies(node, [name for name in live if name in owning]):
+            if await self._inquiry(name).has_news(poll):
+                reply = await self._fetch(live[name], poll)
                 if reply is not None and reply.status == 200:
+                    turns.fetched(node, name)
                     return reply
         return None
+
+    def _inquiry(self, name: str) -> Inquiries:
+        if name not in self._inquiries:
+            live = self.live()
+            self._inquiries = {one: known for one, known in self._inquiries.items() if one in live}
+            self._inquiries[name] = Inquiries(partial(self._inquire, name))
+        return self._inquiries[name]
+
+    async def _inquire(self, name: str, polls: list[Poll]) -> Collection[str]:
+        """For which nodes a deputy has something new. When it does not answer, they ask again as soon as it speaks."""
+        way, asked = self.live().get(name), {"polls": [poll._asdict() for poll in polls]}
+        reply = await self._ask(way, "POST", "/inside/news", asked) if way is not None else None
+        if reply is not None and reply.status == 200:
+            return set(reply.json()["nodes"])
+        self._unheard[name].update(poll.node for poll in polls)
+        return ()
+
+    async def _fetch(self, way: Elsewhere, poll: Poll) -> Reply | None:
+        query = urlencode([*(("held", one) for one in poll.held), *(("job", one) for one in poll.jobs)])
+        async with self._fetching:
+            return await self._ask(way, "GET", f"/inside/work?{query}", who=as_node(poll.node))
 
     async def beat(self, job: str, node: str, values: Any) -> None:
         """Pass a node's word on how far it is on to the job's owner."""
@@ -221,6 +254,8 @@ class Deputies:
     async def told(self, name: str, life: str, number: int, rows: list[dict[str, Any]], lines: list[Any]) -> list[Any]:
         """A deputy's counts and lines; said twice, they are taken once. Returns what was counted here for its jobs."""
         coordinator = self._coordinator
+        for node in self._unheard.pop(name, ()):  # it speaks, so it may answer too
+            coordinator.bells[node].set()
         if self._numbers.get(name) != (life, number):
             self._numbers[name] = life, number
             coordinator.ledger.take_in(rows)

@@ -44,6 +44,7 @@ from coordinator.start import Start
 from coordinator.steering import Steering
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
+from coordinator.turns import Turns
 from coordinator.watch import Around, Watch
 from shoal.core.errors import InvalidJob, Refused, ShoalError, StorageFailed
 from shoal.core.machine import Event, Lost
@@ -98,6 +99,7 @@ class Coordinator:
         self.broadcast = Broadcast()
         self.logbook = Logbook(settings)
         self.presence = Presence(settings.lease_s)
+        self.turns = Turns()
         self.steering = Steering(settings.arrivals_per_s, lambda: len(self.presence.leases))
         self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
         self.relays, self.readmissions = Relays(self.papers), Relays(self.papers)  # each with windows of its own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -12,7 +13,8 @@ from coordinator.access import Coord
 from coordinator.deputies import LABEL
 from coordinator.forwarding import VOUCHED_KEY
 from coordinator.protocol import SCOPE_KEY
-from coordinator.routes.work import Caller, Held, heard_beat, held_orders, news
+from coordinator.routes.work import Caller, Held, heard_beat, held_orders, news, news_in_turn
+from coordinator.service import Coordinator
 from shoal.core.errors import Refused
 
 router = APIRouter(prefix="/inside", include_in_schema=False)
@@ -41,6 +43,26 @@ class About(BaseModel):
     """What a node says of itself."""
 
     info: views.Info
+
+
+class Asks(BaseModel):
+    """A node that polls: which orders it holds, and which jobs it wants to hear of."""
+
+    node: str
+    held: list[str]
+    jobs: list[str]
+
+
+class Inquiry(BaseModel):
+    """Many of them."""
+
+    polls: list[Asks]
+
+
+class Awaited(BaseModel):
+    """The nodes among them for which there is something new."""
+
+    nodes: list[str]
 
 
 class Rang(BaseModel):
@@ -82,12 +104,25 @@ async def work(
     """What is new for a node, at once."""
     coordinator.presence.heard(node)
     holds: Held = held_orders(held)
-    answer = await news(Caller(request, coordinator, node), coordinator.running(), holds, set(job))
+    answer = await news_in_turn(Caller(request, coordinator, node), holds, set(job))
     if answer is None:
         return Response(status_code=204)
     told = request.scope[SCOPE_KEY].label
     answer.headers[LABEL] = f"{told.job} {told.version} {told.kind}"
     return answer
+
+
+@router.post("/news")
+async def many_news(body: Inquiry, request: Request, _: Vouched, coordinator: Coord) -> Awaited:
+    """For whom there is something new; it is fetched by `work`. Side by side: who is heard for the first time joins."""
+    found = await asyncio.gather(*(_has_news(request, coordinator, asks) for asks in body.polls))
+    return Awaited(nodes=[asks.node for asks, has in zip(body.polls, found, strict=True) if has])
+
+
+async def _has_news(request: Request, coordinator: Coordinator, asks: Asks) -> bool:
+    coordinator.presence.heard(asks.node)
+    caller, holds = Caller(request, coordinator, asks.node), held_orders(asks.held)
+    return await news(caller, coordinator.running(), holds, set(asks.jobs)) is not None
 
 
 @router.post("/hello", status_code=204)

@@ -85,9 +85,7 @@ async def answer_poll(
             bell.clear()
             principal_of(request)  # raises when the credential was revoked meanwhile
             running = coordinator.running()
-            answer = await news(Caller(request, coordinator, node), running, holds, only)
-            if answer is None:
-                answer = await _from_deputies(request, coordinator, node, held, only)
+            answer = await _in_turn(Caller(request, coordinator, node), held, holds, only)
             if answer is not None:
                 return _leased(coordinator, node, running, answer)
             unsure = bell.is_set() or any(not driver.rests(node) for driver in running)
@@ -102,9 +100,28 @@ async def answer_poll(
     return _leased(coordinator, node, running, _paused(coordinator, node, loop.time() - came))
 
 
-async def _from_deputies(
-    request: Request, coordinator: Coordinator, node: str, held: list[str], only: set[str]
-) -> Response | None:
+async def _in_turn(caller: Caller, held: list[str], holds: Held, only: set[str]) -> Response | None:
+    """What is new here, or at a deputy; whose turn it is, is asked first."""
+    coordinator = caller.coordinator
+    first = coordinator.turns.deputies_first(caller.node)
+    answer = await _from_deputies(caller, held, only) if first else None
+    if answer is None:
+        answer = await news_in_turn(caller, holds, only)
+    return await _from_deputies(caller, held, only) if answer is None and not first else answer
+
+
+async def news_in_turn(caller: Caller, holds: Held, only: set[str]) -> Response | None:
+    """What is new here, of the job whose turn it is; the next time it comes last."""
+    coordinator, node = caller.coordinator, caller.node
+    answer = await news(caller, coordinator.turns.drivers(node, coordinator.running()), holds, only)
+    exchange = caller.request.scope.get(SCOPE_KEY)
+    if answer is not None and exchange is not None:
+        coordinator.turns.gave(node, exchange.label.job)
+    return answer
+
+
+async def _from_deputies(caller: Caller, held: list[str], only: set[str]) -> Response | None:
+    request, coordinator, node = caller
     reply = await coordinator.deputies.news(node, held, only)
     if reply is None:
         return None

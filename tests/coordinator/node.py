@@ -111,6 +111,7 @@ class Node(threading.Thread):
         self.unsure = False
         """After a break it does not claim to hold what it has answered: what was forgotten would be asked for again."""
         self.beats = self.fails_once = self.breaks_uploads = False
+        self.wait_s = "1"
         self.failure: BaseException | None = None
         self.about: dict[str, list[str]] = {}
         """Tags and hours that it tells."""
@@ -174,7 +175,7 @@ class Node(threading.Thread):
         if self.unsure:
             last, self.unsure = {job: order for job, order in last.items() if (job, order) not in self.answered}, False
         held = [("held", f"{job}:{boot}.{n}") for job, (boot, n) in last.items()]
-        found = self.ask("GET", "/work", params=[("wait_s", "1"), *held])
+        found = self.ask("GET", "/work", params=[("wait_s", self.wait_s), *held])
         if found.status_code == 204:
             return
         assert found.status_code == 200, found.text

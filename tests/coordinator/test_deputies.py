@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import itertools
@@ -15,6 +16,8 @@ import httpx
 import pytest
 
 from coordinator import alerts, service
+from coordinator.forwarding import Unanswered
+from coordinator.inside import Inside as InsideOf
 from coordinator.replica import Replica
 from coordinator.service import Coordinator
 from tests.coordinator.clients import client
@@ -39,11 +42,17 @@ def url(cluster: Cluster) -> str:
 
 @pytest.fixture
 def pair(url: str, tmp_path: Path) -> Iterator[Pair]:
+    with two(url, tmp_path) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def two(url: str, tmp_path: Path, **more: Any) -> Iterator[Pair]:
     """A lead and a deputy, in this process."""
     with contextlib.ExitStack() as stack:
         found = []
         for name in ("one", "two"):
-            found.append(Inside(tmp_path / name, **settings(tmp_path, url, LASTING_S)).start())
+            found.append(Inside(tmp_path / name, **settings(tmp_path, url, LASTING_S), **more).start())
             stack.callback(found[-1].stop)
         known(*found)
         yield found[0], found[1]
@@ -81,7 +90,8 @@ def test_both_run_their_own_and_every_model_is_right(pair: Pair, swarm: Swarm) -
         assert {job["name"]: job["state"] for job in where.get("/jobs")["jobs"]} == {"first": "done", "second": "done"}
         assert where.job("second")["version"] == 6
     until("it to be the lead's record", lambda: "second" in pair[0].coordinator.records)
-    assert pair[1].request("PUT", "/api/v1/jobs/second/tags", json={"tags": ["good"]}).status_code == 200
+    tags = {"json": {"tags": ["good"]}}  # while it moves, people are told to come again (503)
+    until("it to be tagged", lambda: pair[1].request("PUT", "/api/v1/jobs/second/tags", **tags).status_code == 200)
     assert [where.job("second")["tags"] for where in pair] == [["good"], ["good"]]
 
 
@@ -108,6 +118,49 @@ def test_an_order_of_the_deputy_s_comes_to_a_poll_that_is_open(pair: Pair, swarm
     polling.join()
     assert answers[0].status_code == 200
     assert b'"fourth"' in answers[0].content
+
+
+def test_polls_that_a_deputy_did_not_answer_ask_again_when_it_speaks(
+    url: str, tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has an order that it was silent about; its bell has rung before, and rings no more."""
+    ask, silent = InsideOf.ask, [1]
+
+    async def deaf(self: InsideOf, to: Any, method: str, target: str, *rest: Any, **more: Any) -> Any:
+        if target == "/inside/news" and silent[0]:
+            silent[0] -= 1
+            raise Unanswered
+        return await ask(self, to, method, target, *rest, **more)
+
+    with two(url, tmp_path, poll_s_max=60.0) as (lead, _):
+        lead.begin("first", nodes=9)
+        lead.begin("second", nodes=1, rounds=1000)
+        monkeypatch.setattr(InsideOf, "ask", deaf)
+        (node,) = swarm(lead, 1, SIZES, wait_s="60")
+        until("a version", lambda: lead.job("second")["version"] > 0, patience_s=20.0)  # else when its poll is over
+        node.quit.set()
+    assert silent == [0]
+
+
+def test_nodes_may_report_before_a_deputy_has_said_that_a_job_has_begun(
+    pair: Pair, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, history = InsideOf.ask, History()
+
+    async def slow(self: InsideOf, to: Any, method: str, target: str, *rest: Any, **more: Any) -> Any:
+        found = await ask(self, to, method, target, *rest, **more)
+        if (method, target) == ("POST", "/api/v1/jobs"):
+            await asyncio.sleep(0.5)
+        return found
+
+    monkeypatch.setattr(InsideOf, "ask", slow)
+    (node,) = swarm(pair[0], 1, dict.fromkeys("abcd", 10), history)
+    for job in "abcd":
+        pair[0].begin(job, nodes=1, rounds=1000)
+    until("all to go on", lambda: all(pair[0].job(job)["version"] for job in "abcd"))
+    node.quit.set()
+    assert len(set(owners(pair[0].database_url).values())) == 2
+    assert all(ack[-1] for ack in history.acks)
 
 
 def test_what_its_nodes_may_carry_on_stays_with_the_lead(pair: Pair) -> None:
@@ -151,6 +204,18 @@ def test_names_are_given_once(pair: Pair) -> None:
 
 
 # What people see
+
+
+def test_no_job_waits_behind_another_s_orders(pair: Pair, swarm: Swarm) -> None:
+    """A node finds its next order in the first job each time that it asks: it is given the others' in turn."""
+    (node,) = swarm(pair[0], 1, dict.fromkeys("abcd", 10))
+    for job in "abcd":
+        pair[0].begin(job, nodes=1, rounds=1000)
+    until("rounds", lambda: pair[0].job("a")["version"] > 60)
+    versions = [pair[0].job(job)["version"] for job in "abcd"]
+    node.quit.set()
+    assert min(versions) > 20, versions
+    assert len(set(owners(pair[0].database_url).values())) == 2
 
 
 def test_lists_and_pages_tell_of_both(pair: Pair, swarm: Swarm) -> None:
