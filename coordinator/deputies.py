@@ -248,8 +248,9 @@ class Deputies:
     # What they tell
 
     def owned_by(self, name: str) -> list[str]:
-        """The jobs of a deputy."""
-        return [job for job, owner in self.jobs.items() if owner == name]
+        """The jobs of a deputy; not those that it begins, or is given, at this moment: it would begin them twice."""
+        unsure = {job for job, (_, since) in self._begun.items() if since == float("inf")}
+        return [job for job, owner in self.jobs.items() if owner == name and job not in unsure]
 
     async def told(self, name: str, life: str, number: int, rows: list[dict[str, Any]], lines: list[Any]) -> list[Any]:
         """A deputy's counts and lines; said twice, they are taken once. Returns what was counted here for its jobs."""

@@ -179,6 +179,8 @@ class Coordinator:
         """At a deputy: these jobs are its own now, unless that is over already."""
         query = select(jobs).where(jobs.c.name.in_(names), jobs.c.owner == self.owner, jobs.c.ended_at.is_(None))
         for row in await self.database.write(lambda c: c.execute(query).all()):
+            if self.knows(row.name) or row.name in self._beginning:
+                continue
             await self.take_back(row)
             await self.database.write(partial(self.ledger.reload, jobs={row.name}))
             for member in self.driver(row.name).hub.roster.here():

@@ -163,6 +163,20 @@ def test_nodes_may_report_before_a_deputy_has_said_that_a_job_has_begun(
     assert all(ack[-1] for ack in history.acks)
 
 
+def test_a_job_that_takes_long_to_begin_is_begun_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deputy is told meanwhile which jobs are its own."""
+    drive = Coordinator._drive
+
+    async def slow(self: Coordinator, *rest: Any) -> Any:
+        await asyncio.sleep(2.5 if self.owner else 0.0)
+        return await drive(self, *rest)
+
+    monkeypatch.setattr(Coordinator, "_drive", slow)
+    spread(pair)
+    time.sleep(1.5)
+    assert [note["text"] for note in pair[0].notes("second", "state")] == ["coordinator started (boot 1)"]
+
+
 def test_what_its_nodes_may_carry_on_stays_with_the_lead(pair: Pair) -> None:
     pair[0].begin("first", nodes=1)
     pair[0].begin("second", nodes=1, gossip={"allowed": True})
