@@ -110,6 +110,7 @@ class Deputies:
         self._back |= before.keys() - self.jobs.keys()
         self._coordinator.ledger.share(self.jobs)
         for deputy in owners.lost():
+            self._unheard.pop(deputy, None)  # its jobs come back, and all polls ask again
             if await self._coordinator.database.write(partial(rows.take_over, deputy=deputy)):
                 log.warning("a deputy is gone; its jobs are taken over", deputy=deputy)
         if self._back:

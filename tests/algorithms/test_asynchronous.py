@@ -222,7 +222,7 @@ def test_downpour_learns_with_few_pushes_and_plain_sgd_does_not() -> None:
         assert judged(shoal.simulate(plain, digit_learners(8)).model) <= 0.30
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_fedasync_earns_by_its_discount() -> None:
     """G2: the nodes of the next test; polynomial weights of age five points above constant ones (mean of two seeds)."""

@@ -217,7 +217,7 @@ def test_who_measures_gets_the_model_alone() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- odd parts of data
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_unlike_parts() -> None:
     """G1: 20 clients with two label shards each, C = 0.25, E = 5, B = 10; the mean of rounds 91-100 and of two seeds.

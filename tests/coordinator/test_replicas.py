@@ -105,9 +105,11 @@ def test_events_come_as_they_happen(pair: tuple[Inside, Inside]) -> None:
 
 def test_who_hangs_up_at_the_standby_hangs_up_at_the_owner(pair: tuple[Inside, Inside]) -> None:
     owner, standby = pair
+    until("a deputy", lambda: owner.coordinator.deputies._met)  # until it is there, readers may be sent away
     with events(standby) as stream:
+        assert stream.status_code == 200
         next(stream.iter_lines())
-        assert owner.coordinator.broadcast.has_readers
+        until("the owner to know it", lambda: owner.coordinator.broadcast.has_readers, patience_s=5.0)
     until("the owner to see it", lambda: not owner.coordinator.broadcast.has_readers)
 
 

@@ -17,7 +17,7 @@ from shoal.spec import parse_job
 from shoal.wire import open_payload
 from tests.algorithms.softmax import Softmax
 from tests.algorithms.softmax import digits as softmax_digits
-from tests.coordinator.server import Inside, inside
+from tests.coordinator.server import Inside, inside, until
 from tests.edge_client.drifting import Joined
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -73,6 +73,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
             node.start()
         for node in nodes:
             node.finish()
+        until("all to end", lambda: all(running.job(name)["state"] == "done" for name in names))
         yield running
 
 

@@ -218,8 +218,8 @@ def deadline_rings_once(patch: Patch) -> None:
     """Below the quorum nobody looks again."""
     extend = Rounds._extend
 
-    def final(self: Rounds, view: Any, deadline: float, wanted: int, late: bool) -> Any:
-        return [Wait("late", None)] if late else extend(self, view, deadline, wanted, late)
+    def final(self: Rounds, view: Any, until: float, wanted: int, late: bool, reports: int) -> Any:
+        return [Wait("late", None)] if late else extend(self, view, until, wanted, late, reports)
 
     patch.setattr(Rounds, "_extend", final)
 
