@@ -44,6 +44,9 @@ SHUN_S = 1.0
 ANSWERS_MAX = 32
 """So many orders are fetched from deputies at a time; each may carry a model, and takes a connection."""
 
+_UNDER_WAY = float("inf")
+"""When a deputy became a job's owner that is about to: no rows that are read meanwhile say otherwise."""
+
 UNREACHED = "the coordinator that owns it does not answer now"
 
 LABEL = "shoal-label"
@@ -139,7 +142,7 @@ class Deputies:
             return
         job, self._settled = free[-1].name, clock()
         log.info("a job moves", job=job, to=to)
-        self._begun[job] = to, float("inf")
+        self._begun[job] = to, _UNDER_WAY
         try:
             await self._coordinator.hand_over(job, to)
         finally:
@@ -194,7 +197,7 @@ class Deputies:
 
     async def begin(self, owner: str, name: str, body: bytes) -> Response:
         """Have a deputy begin a job. Raises `StorageFailed` when it does not say whether it has."""
-        way, self._begun[name] = self.live().get(owner), (owner, float("inf"))  # nodes may report before it answers
+        way, self._begun[name] = self.live().get(owner), (owner, _UNDER_WAY)  # nodes may report before it answers
         try:
             reply = await self._ask(way, "POST", "/api/v1/jobs", body) if way is not None else None
         finally:
@@ -209,8 +212,10 @@ class Deputies:
 
     async def news(self, node: str, held: Sequence[str], jobs: Collection[str]) -> Reply | None:
         """The first thing that a node does not know yet of what deputies have for it."""
-        live, turns, poll = self.live(), self._coordinator.turns, Poll(node, held, sorted(jobs))
-        owning = set(self.jobs.values())
+        live = self.live()
+        if not live:  # as at most coordinators, with every poll
+            return None
+        turns, poll, owning = self._coordinator.turns, Poll(node, held, sorted(jobs)), set(self.jobs.values())
         for name in turns.deputies(node, [name for name in live if name in owning]):
             if await self._inquiry(name).has_news(poll):
                 reply = await self._fetch(live[name], poll)
@@ -250,7 +255,7 @@ class Deputies:
 
     def owned_by(self, name: str) -> list[str]:
         """The jobs of a deputy; not those that it begins, or is given, at this moment: it would begin them twice."""
-        unsure = {job for job, (_, since) in self._begun.items() if since == float("inf")}
+        unsure = {job for job, (_, since) in self._begun.items() if since == _UNDER_WAY}
         return [job for job, owner in self.jobs.items() if owner == name and job not in unsure]
 
     async def told(self, name: str, life: str, number: int, rows: list[dict[str, Any]], lines: list[Any]) -> list[Any]:

@@ -141,11 +141,11 @@ class Roster:
         self.revision = 0
         """Rises when others than before are here and can be asked, or one says something else of itself."""
         self._told: set[str] = set()
+        self._all: list[Member] | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Others are here than before."""
-        self._all: list[Member] | None = None
         self._here: list[Member] | None = None
         self._able: tuple[list[Member], tuple[str, ...]] | None = None
         self._busy: dict[str, Kind] | None = None
