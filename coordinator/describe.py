@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row, select
 
-from coordinator import peer_views, views
+from coordinator import history, peer_views, views
 from coordinator.jump import JUMP
 from coordinator.stream import Item
 from coordinator.tables import versions
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from coordinator.service import Coordinator, Record
     from coordinator.start import Start
 
-_SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
-
 
 async def job(coordinator: Coordinator, record: Record) -> views.Job:
     """A job as it stands."""
@@ -36,20 +33,18 @@ async def job(coordinator: Coordinator, record: Record) -> views.Job:
 async def jobs(coordinator: Coordinator, records: Sequence[Record]) -> list[views.Job]:
     """Jobs as they stand. Of those that have ended the last view was kept; one query is for all others."""
     live = [record.spec.name for record in records if record.driver is not None and record.summary is None]
-    columns = (versions.c.job, versions.c.number, versions.c.closed_at, versions.c.metrics)
-    query = select(*columns).where(versions.c.job.in_(live)).order_by(versions.c.job, versions.c.number)
-    rows: defaultdict[str, list[Any]] = defaultdict(list)
+    known: dict[str, history.Summary] = {}
     if live:
         async with coordinator.database.reader.connect() as connection:
-            for row in await connection.execute(query):
-                rows[row.job].append(row)
-    return [_shown(coordinator, record, rows[record.spec.name]) for record in records]
+            for row in await connection.execute(history.summaries(live)):
+                known[row.name] = history.summary(row)
+    return [_shown(coordinator, record, known.get(record.spec.name, history.Summary())) for record in records]
 
 
-def _shown(coordinator: Coordinator, record: Record, rows: Sequence[Row[Any]]) -> views.Job:
+def _shown(coordinator: Coordinator, record: Record, known: history.Summary) -> views.Job:
     if record.summary is None:
         assert record.driver is not None
-        return _job(coordinator, record, record.driver, rows)
+        return _job(coordinator, record, record.driver, known)
     found = views.Job.model_validate({**record.summary["job"], "tags": record.tags, "labels": labelled(record)})
     totals = coordinator.ledger.totals  # nodes of a job that has ended may ask for it still
     found.up_bytes, found.down_bytes = totals[record.spec.name, "up"], totals[record.spec.name, "down"]
@@ -134,10 +129,9 @@ def _share(coordinator: Coordinator, driver: Driver, node: str) -> float:
     return max(doing.progress or 0.0, reported or 0.0)
 
 
-def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequence[Row[Any]]) -> views.Job:
+def _job(coordinator: Coordinator, record: Record, driver: Driver, known: history.Summary) -> views.Job:
     hub, spec = driver.hub, record.spec
     members = hub.roster.here()
-    measured = [row for row in rows if row.metrics]
     return views.Job(
         name=spec.name,
         title=spec.title or spec.name,
@@ -154,11 +148,11 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, rows: Sequenc
         nodes=len(members),
         busy=sum(1 for member in members if member.order is not None),
         created_at=iso(record.created_at),
-        started_at=iso(rows[0].closed_at) if rows else None,
+        started_at=iso(known.started_at),
         ended_at=iso(record.ended_at),
         model=_model(hub),
-        metrics=measured[-1].metrics if measured else {},
-        best=_best(rows),
+        metrics=known.metrics,
+        best=views.Best(accuracy=known.best[0], version=known.best[1]) if known.best is not None else None,
         rebuilt=rebuilt(record.start),
         up_bytes=coordinator.ledger.totals[driver.name, "up"],
         down_bytes=coordinator.ledger.totals[driver.name, "down"],
@@ -219,22 +213,6 @@ def _model(hub: Hub) -> views.Model | None:
     if hub.model is None or not isinstance(model, Tree):
         return None
     return views.Model(digest=hub.model.digest, bytes=hub.model.nbytes, parameters=model.layout.elements)
-
-
-def accuracy_of(metrics: dict[str, Any]) -> float | None:
-    """The accuracy that people look at first, if it is a number."""
-    for name in _SHOWN_FROM:
-        if isinstance(metrics.get(name), int | float):
-            return float(metrics[name])
-    return None
-
-
-def _best(rows: Iterable[Row[Any]]) -> views.Best | None:
-    scored = [(accuracy, row.number) for row in rows if (accuracy := accuracy_of(row.metrics)) is not None]
-    if not scored:
-        return None
-    accuracy, number = max(scored, key=lambda pair: (pair[0], -pair[1]))
-    return views.Best(accuracy=accuracy, version=number)
 
 
 def spent(coordinator: Coordinator, job: str, first: int, number: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
 
-from coordinator import failures, jump, reports
+from coordinator import failures, history, jump, reports
 from coordinator.bulk import Bulk
 from coordinator.crash import crashpoint
 from coordinator.dialects import insert
@@ -40,7 +40,9 @@ _ADD_FEED = insert(feed).on_conflict_do_nothing().returning(feed.c.id)
 _ADD_SNAPSHOT = insert(snapshots).on_conflict_do_nothing()
 _METRICS = select(versions.c.metrics).where(versions.c.job == _JOB, versions.c.number == _NUMBER)
 _SET_METRICS = (
-    update(versions).where(versions.c.job == _JOB, versions.c.number == _NUMBER).values(metrics=bindparam("merged"))
+    update(versions)
+    .where(versions.c.job == _JOB, versions.c.number == _NUMBER)
+    .values({name: bindparam(f"new_{name}") for name in history.scored({})})
 )
 _SNAPSHOTS = select(snapshots.c.seq).where(snapshots.c.job == _JOB).order_by(snapshots.c.seq.desc())
 _TRIM_SNAPSHOTS = delete(snapshots).where(snapshots.c.job == _JOB, snapshots.c.seq < _SEQ)
@@ -194,7 +196,7 @@ def _keep_version(connection: Connection, job: str, entry: Entry, version: Versi
         "weight": version.weight,
         "asked": version.asked,
         "reports": reports,
-        "metrics": {},
+        **history.scored({}),
         "numbers": wire.plain(version.numbers),
     }
     connection.execute(_ADD_VERSION, row)
@@ -205,7 +207,8 @@ def merge_metrics(connection: Connection, job: str, number: int, metrics: dict[s
     here = {"of_job": job, "of_number": number}
     known = connection.execute(_METRICS, here).scalar()
     if known is not None:
-        connection.execute(_SET_METRICS, {**here, "merged": {**known, **metrics}})
+        columns = history.scored({**known, **metrics})
+        connection.execute(_SET_METRICS, {**here, **{f"new_{name}": value for name, value in columns.items()}})
 
 
 def _tell(connection: Connection, job: str, entry: Entry, part: int, topic: str, data: dict[str, Any]) -> list[Item]:

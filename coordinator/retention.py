@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import structlog
 from sqlalchemy import Connection, select
 
-from coordinator import describe
+from coordinator import history
 from coordinator.database import Database
 from coordinator.driver import Driver
 from coordinator.journal import trim_feed
 from coordinator.reports import trim_reports
 from coordinator.settings import Settings
-from coordinator.tables import jobs, versions
+from coordinator.tables import jobs
 from shoal.core.errors import StorageFailed
 from shoal.core.machine import Version
 from shoal.runtime.store import FileBodies
@@ -47,6 +46,7 @@ class Retention:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database, self._settings = database, settings
         self._due = time.monotonic() + TIDY_S
+        self._models: dict[str, set[str]] = {}  # by job, those that the last clearing away has left
         self.clearing = asyncio.Lock()
         """Held while models go: whoever has it may look whether a file is here, and promise that it stays."""
 
@@ -57,32 +57,30 @@ class Retention:
 
     async def _clear_after(self, driver: Driver, closed: Sequence[Version]) -> None:
         name = driver.name
-        folded = {digest for version in closed for _, _, _, digest in version.reports}
-        models, kept = await self._database.write(lambda c: self._models(c, name))
-        doomed = (set() if self._settings.keep_updates else folded) | models
-        doomed &= set(await asyncio.to_thread(driver.bodies.digests))  # most of them went long ago
-        left = list(doomed - kept)
+        keep = await self._database.write(lambda c: history.models_to_keep(c, name, self._settings.models_kept))
+        made, known = {version.model.digest for version in closed}, self._models.get(name)
+        doomed = made | (await self._models_here(driver) if known is None else known)
+        if not self._settings.keep_updates:
+            doomed |= {digest for version in closed for _, _, _, digest in version.reports}
+            doomed &= set(await asyncio.to_thread(driver.bodies.digests))  # small updates never had files
+        left = list(doomed - keep)
         for place in range(0, len(left), AT_ONCE):
             if not driver.owns:  # another does now, and perhaps needs what this one does not know of
                 return
             for digest in set(left[place : place + AT_ONCE]) - driver.in_use():
                 driver.bodies.delete(digest)  # no await since `in_use`: a request could begin to need one
             await asyncio.sleep(0)  # requests come first
+        self._models[name] = keep | (doomed & driver.in_use())
         await self._reap(driver.bodies)
         if closed[-1].number % 64 == 0:
             await self._database.write(lambda c: trim_feed(c, name, self._settings.feed_kept))
             await self._database.write(lambda c: trim_reports(c, name, self._settings.reports_kept))
 
-    def _models(self, connection: Connection, job: str) -> tuple[set[str], set[str]]:
-        """The digests of all models of a job, and of those that are kept: the newest, the best, the promoted."""
-        columns = (versions.c.number, versions.c.digest, versions.c.metrics)
-        rows = connection.execute(select(*columns).where(versions.c.job == job).order_by(versions.c.number)).all()
-        return {row.digest for row in rows}, self._kept(rows) | _promoted(connection, job)
-
-    def _kept(self, rows: Sequence[Any]) -> set[str]:
-        scored = [(accuracy, row.digest) for row in rows if (accuracy := describe.accuracy_of(row.metrics)) is not None]
-        best = {max(scored)[1]} if scored else set()
-        return {row.digest for row in rows[-self._settings.models_kept :]} | best
+    async def _models_here(self, driver: Driver) -> set[str]:
+        """Return the job's models that have files: what an earlier process left."""
+        here = await asyncio.to_thread(driver.bodies.digests)
+        found = await self._database.write(lambda c: history.models_among(c, driver.name, here))
+        return set(found.values())
 
     async def sweep(self, bodies: FileBodies) -> None:
         """At the start: remove what a crash left half-made. If the disk refuses, that is no reason not to start."""
@@ -120,29 +118,21 @@ class Retention:
             await self._clear(driver)
 
     async def _clear(self, driver: Driver) -> None:
-        named = await self._database.write(lambda c: self._named(c, driver.name))
         await asyncio.to_thread(driver.bodies.drop_partials, PARTIAL_AGE_S)
-        old = await asyncio.to_thread(driver.bodies.old, ORPHAN_AGE_S) - named
-        for digest in old - driver.in_use() if driver.owns else ():  # no await from here on, as above
+        old = await asyncio.to_thread(driver.bodies.old, ORPHAN_AGE_S)
+        doomed = await self._database.write(lambda c: self._unnamed(c, driver.name, old))
+        for digest in doomed - driver.in_use() if driver.owns else ():  # no await from here on, as above
             driver.bodies.delete(digest)
         await self._reap(driver.bodies)
-        if old:
-            log.info("cleared away", job=driver.name, bodies=len(old))
+        if doomed:
+            log.info("cleared away", job=driver.name, bodies=len(doomed))
 
-    def _named(self, connection: Connection, job: str) -> set[str]:
-        rows = connection.execute(select(versions).where(versions.c.job == job).order_by(versions.c.number)).all()
-        named = self._kept(rows) | _promoted(connection, job)
+    def _unnamed(self, connection: Connection, job: str, old: set[str]) -> set[str]:
+        """Return those of the old files that may go: all but models that are kept, and updates where those are."""
+        named = history.models_to_keep(connection, job, self._settings.models_kept)
         start = connection.execute(select(jobs.c.start).where(jobs.c.name == job)).scalar()
         if start is not None:
             named.add(start["digest"])
         if self._settings.keep_updates:
-            named |= {report[3] for row in rows for report in row.reports}
-        return named
-
-
-def _promoted(connection: Connection, job: str) -> set[str]:
-    """Digests of the models that labels of a job name."""
-    labels = connection.execute(select(jobs.c.labels).where(jobs.c.name == job)).scalar() or {}
-    numbers = {kept["version"] for kept in labels.values()}
-    rows = connection.execute(select(versions.c.digest).where(versions.c.job == job, versions.c.number.in_(numbers)))
-    return set(rows.scalars())
+            old = set(history.models_among(connection, job, old).values())
+        return old - named

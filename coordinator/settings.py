@@ -71,7 +71,7 @@ class Settings(BaseModel):
     models_kept: int = Field(
         20, ge=2, description="newest versions of a job whose models are kept, beside the best one"
     )
-    keep_updates: bool = Field(False, description="keep nodes' updates after they were folded")
+    keep_updates: bool = Field(False, description="keep nodes' updates after they were folded, and late ones")
     feed_kept: int = Field(
         100_000, ge=100, description="newest notes and versions per job that can be replayed to a browser"
     )

@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData(
@@ -92,6 +93,11 @@ versions = Table(
     Column("reports", JSON, nullable=False),  # [[node, [boot, n], weight, digest], …] in the order of their folding
     Column("metrics", JSON, nullable=False),
     Column("numbers", JSON, nullable=False, server_default="{}"),  # what the schedule keeps from here on
+    Column("score", Float),  # the accuracy that its metrics tell (coordinator/history.py)
+    Column("measured", Boolean, nullable=False, server_default=false()),  # whether it has metrics
+    Index(None, "job", "score", "number"),
+    Index(None, "job", "measured", "number"),
+    Index(None, "job", "digest"),
 )
 
 feed = Table(

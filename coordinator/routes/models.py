@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Row, select
 
-from coordinator import labels, views
+from coordinator import history, labels, views
 from coordinator.access import Coord, Operator, Reader, label
 from coordinator.model_views import Label, ModelRow, Models, Promoted, Promotion
 from coordinator.problems import errors
@@ -38,16 +38,17 @@ async def models(
     label(request, kind="dashboard")
     record = coordinator.record(job)
     here = await asyncio.to_thread(lambda: set(coordinator.bodies_of(job).digests()))
-    known = select(versions.c.number, versions.c.digest).where(versions.c.job == job)
+    page = select(versions).where(versions.c.job == job).order_by(versions.c.number.desc()).limit(limit + 1)
     if before is not None:
-        known = known.where(versions.c.number < before)
+        page = page.where(versions.c.number < before)
     async with coordinator.database.reader.connect() as connection:
-        found = (await connection.execute(known.order_by(versions.c.number.desc()))).all()
-        wanted = [row.number for row in found if not kept or row.digest in here]
-        page = select(versions).where(versions.c.job == job, versions.c.number.in_(wanted[:limit]))
-        rows = (await connection.execute(page.order_by(versions.c.number.desc()))).all()
-    more = wanted[limit - 1] if len(wanted) > limit else None
-    return Models(models=[_row(record, row, row.digest in here) for row in rows], next=more)
+        if kept:
+            found = await connection.run_sync(history.models_among, job, here)
+            newest = sorted((number for number in found if before is None or number < before), reverse=True)
+            page = page.where(versions.c.number.in_(newest[: limit + 1]))
+        rows = (await connection.execute(page)).all()
+    more = rows[limit - 1].number if len(rows) > limit else None
+    return Models(models=[_row(record, row, row.digest in here) for row in rows[:limit]], next=more)
 
 
 def _row(record: Record, row: Row[Any], kept: bool) -> ModelRow:

@@ -102,10 +102,10 @@ class Stage:
         return client.request(method, f"{self.running.url}/api/v1{path}", **more)
 
 
-def set_up(running: Inside, job: str = "main", size: int = SIZE, **spec: Any) -> Stage:
+def set_up(running: Inside, job: str = "main", size: int = SIZE, rounds: int = 3, **spec: Any) -> Stage:
     """Bring a new job to that moment."""
     stage = Stage(running, job)
-    running.begin(job, nodes=2, rounds=3, **spec)
+    running.begin(job, nodes=2, rounds=rounds, **spec)
     for name in ("n0", "n1"):
         node = by_hand(running, name, {job: size})
         stage.nodes.append(node)
