@@ -97,6 +97,7 @@ class Admission:
         self._of.turns.forget(node)
         self._of.papers.revoke(node)
         await self._of.tell_all(Lost(node, "removed by an operator"))
+        await self._of.tell_all(Leave(node))  # for good: jobs count on it no more
         self._of.bells[node].set()  # its open poll ends
 
 

@@ -9,8 +9,20 @@ K nodes with losses f_k, and the consensus z:
     z   = rho / (decay + rho) * mean_k (h_k + u_k)        decay/2 |z|^2 is the regularizer of the mean loss
     u_k = u_k + h_k - z
 
-Nodes report h_k + u_k, relative to z. The dual u_k is a node's own: it keeps h_k + u_k until it hears the next z, so a
-node that misses versions takes its price against the newest one. All nodes count alike.
+Nodes report h_k + u_k relative to z. The dual u_k is a node's own: it keeps h_k + u_k until it hears the next z, so a
+node that misses versions takes its price against the newest one.
+
+The hub keeps the last h_k + u_k of every node, its *contribution*, and the mean is taken over all of them, whoever
+reported for this version. Boyd's mean is over all K nodes: a mean over those alone that happened to report has no fixed
+point. With the kept contributions, a round of a few nodes is a step of block-coordinate Douglas-Rachford splitting
+(Combettes, Pesquet: "Stochastic Quasi-Fejér Block-Coordinate Fixed Point Iterations", SIAM J. Optim. 2015), which
+converges to the same optimum; so do reports of older versions under the schedule `buffer` (Zhang, Kwok: "Asynchronous
+Distributed ADMM for Consensus Optimization", ICML 2014), where each counts relative to the z that its node was sent.
+
+A contribution weighs as much as its node has examples, so that the optimum is that of the mean loss over all examples;
+in the inner product with these weights the steps above are the same. The contribution of a node that leaves, or that is
+suspended after failures, is dropped with the next version; that of a lost node stays. A node that comes back brings its
+own with its next report, for its dual is in its private memory.
 """
 
 from __future__ import annotations
@@ -18,12 +30,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
 from shoal.core.parts import Divides
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, add, scale, sub, towards, zeros
+from shoal.core.sums import Totals, TreeSum
+from shoal.core.tree import Slots, Tree, add, norm, scale, sub, towards, zeros
+
+LAST, WEIGHT = "of.", "weight."
+"""Begin the slots of a node's contribution and of its weight."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +47,20 @@ class ADMM(Algorithm):
 
     name: ClassVar[str] = "admm"
     title: ClassVar[str] = "Consensus ADMM (Boyd et al. 2011)"
-    alike: ClassVar[bool] = True
+    rebuilds: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
-    synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "weights"
 
-    rho: float = 0.01
+    epochs: float = 5.0
+    """E: passes over the local data per round. The more, the nearer the local problem is to being solved."""
+    rho: float = 0.03
     """The penalty for being apart from the consensus. Too great a one makes progress slow, too small a one rough."""
     relax: float = 1.6
     """Over-relaxation, in [1, 2): 1 is none."""
     decay: float = 0.0
     """The weight of |z|^2 / 2 in the loss."""
+    weighted: bool = True
+    """Whether nodes weigh as much as they have examples, so that all examples count alike; else all nodes do."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rho < float("inf"):
@@ -68,7 +86,39 @@ class ADMM(Algorithm):
         report = add(moved, dual)
         return Local(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
 
+    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
+        """Take a node's contribution; the later one of two for the same version."""
+        z, name, weight = tree_slot(update.sent, "model"), update.node, update.weight if self.weighted else 1.0
+        contribution = add(z, tree_slot(update.slots, "model"))
+        totals.drop(LAST + name, WEIGHT + name)
+        totals.add({LAST + name: contribution, WEIGHT + name: weight}, 1.0, norm(contribution))
+        return totals
+
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """The next z."""
-        mean = totals.mean_onto("model", tree_slot(slots, "model"))
-        return {**slots, "model": scale(mean, self.rho / (self.decay + self.rho)) if self.decay else mean}
+        """The next z, from the last contributions of all nodes that stay."""
+        model, kept = tree_slot(slots, "model"), _contributions(slots)
+        for slot in sorted(totals.trees):
+            name = slot.removeprefix(LAST)
+            kept[name] = totals.mean(slot), float(totals.numbers[WEIGHT + name])
+        if totals.members is not None:
+            kept = {name: value for name, value in kept.items() if name in totals.members}
+        if not kept:
+            return {"model": model}
+        total = TreeSum(model.layout)
+        for _, (tree, weight) in sorted(kept.items()):
+            total.add(tree, weight, norm(tree))
+        z = total.mean_onto(rate=self.rho / (self.decay + self.rho))
+        trees: Slots = {LAST + name: tree for name, (tree, _) in kept.items()}
+        return {"model": z, **trees, **{WEIGHT + name: weight for name, (_, weight) in kept.items()}}
+
+
+def _contributions(slots: Slots) -> dict[str, tuple[Tree, float]]:
+    """By node: its last contribution, and what that weighs."""
+    found: dict[str, tuple[Tree, float]] = {}
+    for slot in slots:
+        if slot.startswith(LAST):
+            name = slot.removeprefix(LAST)
+            weight = slots[WEIGHT + name]
+            assert not isinstance(weight, Tree)
+            found[name] = tree_slot(slots, slot), weight
+    return found

@@ -35,7 +35,7 @@ class Scaffold(Algorithm):
     gossips: ClassVar[bool] = False
 
     nodes: int = 0
-    """N: how many nodes there are in all; 0: as many as take part in a round."""
+    """N: how many nodes there are in all; 0: as many as the hub knows, present or lost, without those that left."""
 
     def __post_init__(self) -> None:
         if self.nodes < 0:
@@ -73,7 +73,8 @@ class Scaffold(Algorithm):
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """The next x and c."""
-        share = float(totals.weight) / self.nodes if self.nodes else 1.0
+        known = len(totals.members) if totals.members is not None else totals.count
+        share = float(totals.weight) / (self.nodes or max(1, known))
         model = totals.mean_onto("model", tree_slot(slots, "model"))
         control = totals.mean_onto("control", tree_slot(slots, "control"), min(1.0, share))
         return {**slots, "model": model, "control": control}

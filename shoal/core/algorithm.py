@@ -65,6 +65,8 @@ class Update:
     weight: float
     slots: Slots
     norm: float
+    sent: Slots = field(default_factory=dict)
+    """What the node was sent with the order, where the algorithm asks for it (`Algorithm.rebuilds`)."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ class Algorithm:
     divides: ClassVar[Divides] = ""
     """How the model can be split over shards (`shoal.core.shards`): "weights": `step` makes each weight of what is
     known of that weight alone; "sums": of sums over the whole model too, which `step_part` asks for; "": it cannot."""
+
+    rebuilds: ClassVar[bool] = False
+    """Whether `fold` needs what the node was sent (`Update.sent`), to rebuild a model from its difference to that."""
 
     alike: ClassVar[bool] = False
     """Whether every report counts alike, whatever its node holds; else by its weight."""

@@ -233,7 +233,7 @@ class Hub(HubActs):
         if not 0 < report.weight < float("inf"):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
         slots = unpack(self.plan.filters, self.bodies.get(report.body), self.algorithm.reply(self.slots))
-        update = Update(report.node, order.version, report.weight, slots, report.norm)
+        update = Update(report.node, order.version, report.weight, slots, report.norm, self.sent_with(order))
         self.open_round(now)
         discount = self.algorithm.discount(staleness)
         self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
@@ -292,6 +292,8 @@ class Hub(HubActs):
 
     def _leave(self, event: Leave, now: float) -> list[Effect]:
         member = self.roster.get(event.node)
+        if member is not None:
+            member.left = True
         if member is None or not (member.here or member.order is not None):  # said again, or long since lost
             return []
         text = f"{event.node} left"

@@ -205,6 +205,7 @@ class HubActs(HubState):
 
     def _stepped(self) -> Slots:
         slots, totals = self.slots | self.anchor.held, self.gathered.totals
+        totals.members = self.members()
         return totals.step(self.algorithm, slots) if isinstance(totals, Sharded) else self.algorithm.step(slots, totals)
 
     def _merged(self) -> Slots:

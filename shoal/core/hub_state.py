@@ -10,7 +10,7 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.anchor import Anchor, anchor_refs
 from shoal.core.away import Mode
 from shoal.core.gathered import Gathered
-from shoal.core.message import Bodies, Kind, Metrics, Ref
+from shoal.core.message import Bodies, Kind, Metrics, Order, Ref
 from shoal.core.metric import PROBE
 from shoal.core.parts import Each
 from shoal.core.plan import Plan
@@ -135,6 +135,15 @@ class HubState:
         able, barred = self.roster.able(), self.barred(now)
         return [member for member in able if member.node not in barred] if barred else able
 
+    def members(self) -> frozenset[str]:
+        """The nodes that the job counts on, present or lost: all but those that left, that are suspended after
+        failures, or that the job's selection excludes."""
+        selection = self.plan.selection
+        staying = [member for member in self.roster.all() if not (member.left or member.suspended)]
+        return frozenset(
+            member.node for member in staying if not (selection.restricts and selection.excludes(member.candidate))
+        )
+
     def reopens(self, now: float) -> float | None:
         """When to look again, on the hub's clock, because of hours; None where there are none to wait for."""
         selection, wall = self.plan.selection, now + self.epoch
@@ -164,6 +173,13 @@ class HubState:
         if choice not in self._stored:
             self._stored[choice] = self.bodies.put(slots)
         return self._stored[choice]
+
+    def sent_with(self, order: Order) -> Slots:
+        """What a node was sent with an order, for an algorithm that asks for it."""
+        if not self.algorithm.rebuilds or order.version == self.version:
+            return self.slots if self.algorithm.rebuilds else {}
+        assert order.body is not None, "an order to train carries the model"
+        return self.bodies.get(order.body)
 
     def refs(self) -> list[Ref]:
         """The bodies that this state needs: its model, its base, and what its orders name."""

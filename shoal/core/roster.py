@@ -38,6 +38,8 @@ class Member:
     """What it wanted to hand back was refused: it is among peers still, and obeys no order until it says that it is
     back."""
     given: list[OrderId] = field(default_factory=list)
+    left: bool = False
+    """It went in good order, or an operator removed it, and has not come back: unlike one that is merely lost."""
     holds: int = -1
     """The version whose model it was last sent and has answered for."""
     about: About = field(default_factory=About)
@@ -188,7 +190,7 @@ class Roster:
         if node not in self._members:
             self._enter(Member(node, about=about or About(), roster=self))
         member = self._members[node]
-        member.here = True
+        member.here, member.left = True, False
         if about is not None and about != member.about:
             member.about = about
             self._time(member)
@@ -269,6 +271,7 @@ class Roster:
                 "finished": m.finished,
                 "failures": m.failures,
                 "away": m.away,
+                "left": m.left,
                 "given": [list(order) for order in m.given],
                 "holds": m.holds,
                 "tags": list(m.about.tags),
@@ -293,6 +296,7 @@ class Roster:
                 finished=row["finished"],
                 failures=row["failures"],
                 away=row.get("away", False),
+                left=row["left"],
                 given=[(order[0], order[1]) for order in row["given"]],
                 holds=row.get("holds", -1),
                 about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ()))),

@@ -155,6 +155,11 @@ class Sharded(Totals):
     def _do(self, do: Callable[[int], T]) -> list[T]:
         return list(self._each(do, range(len(self.shards))))
 
+    def drop(self, *names: str) -> None:
+        """Forget what was added to these slots, in each shard."""
+        for shard in self.shards:
+            shard.totals.drop(*names)
+
     def gap(self, name: str) -> float:
         """The squared Euclidean norm of the weighted mean of a tree slot; 0 of none. Changes nothing."""
         return sum(shard.totals.gap(name) for shard in self.shards)
@@ -170,6 +175,8 @@ class Sharded(Totals):
     def step(self, algorithm: Algorithm, slots: Slots) -> Slots:
         """The next version's slots: each shard steps its part of each tree; of numbers all must say the same. A tree
         that the last version had none of has the model's tensors."""
+        for shard in self.shards:
+            shard.totals.members = self.members
         steps = [shard.step(algorithm, self._cut(slots, index)) for index, shard in enumerate(self.shards)]
         parts = together(steps, self._each)
         found: Slots = {}

@@ -138,6 +138,14 @@ class Totals:
     """Of reports."""
     trees: dict[str, TreeSum] = field(default_factory=dict)
     numbers: dict[str, Fraction] = field(default_factory=dict)
+    members: frozenset[str] | None = None
+    """The job's nodes when the version closes, present or lost, without those that left; None: not known."""
+
+    def drop(self, *names: str) -> None:
+        """Forget what was added to these slots, so that they can be added anew."""
+        for name in names:
+            self.trees.pop(name, None)
+            self.numbers.pop(name, None)
 
     def add(self, slots: Slots, weight: float, norm: float) -> None:
         """Add `weight * slots`. Either all of it is added or, when something is refused, nothing."""

@@ -238,7 +238,7 @@ def test_admm_by_hand() -> None:
             assert isinstance(made, Local)
             assert made.memory is not None
             memories[node] = made.memory
-            totals = algorithm.fold(totals, Update(str(node), version, 1.0, made.slots, 9.0), 1.0)
+            totals = algorithm.fold(totals, Update(str(node), version, 1.0, made.slots, 9.0, slots), 1.0)
         slots = algorithm.step(slots, totals)
         h = [
             relax * (target + rho * (z - u[node])) / (1 + rho) + (1 - relax) * z for node, target in enumerate(targets)

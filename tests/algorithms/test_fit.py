@@ -74,7 +74,7 @@ def test_only_who_asks_first_can_keep_to_a_budget_of_bytes() -> None:
     assert [metered.budget(), metered.budget(1e5), metered.budget(1e7)] == [1e6, 1e5, 1e6]
 
 
-@pytest.mark.parametrize("algorithm", ["admm", "largebatch", "lbfgs", "scaffold"])
+@pytest.mark.parametrize("algorithm", ["largebatch", "lbfgs", "scaffold"])
 def test_who_makes_no_sense_of_old_reports_gets_none(algorithm: str) -> None:
     """A gradient of L-BFGS at an earlier trial, say, would count as one at this trial."""
     with pytest.raises(InvalidJob, match=f"buffer counts reports of older versions, which {algorithm}") as refused:
