@@ -31,12 +31,13 @@ from peer.intake import Intake, Standard
 from peer.jury import Quarantine
 from peer.ledger import STRANGER, Ledger
 from peer.link import Office, PeerLink, Told, letters, wall_s
+from peer.status import Exchanges
 from peer.words import Kept
 from shoal.core.errors import Refused, ShoalError, StorageFailed
 from shoal.core.machine import Effect, Note, Tell, Timer
 from shoal.core.membership import Membership
 from shoal.core.pace import Pace
-from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed, Swapped, Taken
+from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed
 from shoal.runtime.address import parse
 from shoal.runtime.store import CrashPoint, no_crash, storing, write_file
 from shoal.trust.envelope import Request as Signed
@@ -99,8 +100,7 @@ class Company:
         self.links: dict[str, PeerLink] = {}
         self.refused: Counter[str] = Counter()
         self.quarantine = Quarantine()
-        self.exchanges: Counter[str] = Counter()
-        self._last_exchange: dict[str, Any] = {}
+        self.exchanges = Exchanges()
         self._live: frozenset[str] = frozenset()
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,12 +199,12 @@ class Company:
                 if isinstance(message, MembershipMessage):
                     said += self._members(self.membership.on(message, time.monotonic()), message.node)
                 elif not isinstance(message, Relay | Relayed):  # words for the coordinator come by `peer.carriage`
-                    self._count(message.node, message)
+                    self.exchanges.note(message.node, message)
                     rest.append(message)
             if rest:
                 told = await self._ears.hear(rest)
                 for message, _ in told:
-                    self._count(rest[0].node, message)
+                    self.exchanges.note(rest[0].node, message)
                 said += told
             return said
         finally:
@@ -266,7 +266,7 @@ class Company:
     def post(self, to: str, told: Sequence[Told]) -> None:
         """Send to a peer; nobody hears of it if that one has no address: it will call."""
         for message, _ in told:
-            self._count(to, message)
+            self.exchanges.note(to, message)
         self._spawn(self._send(to, told))
 
     async def _send(self, to: str, told: Sequence[Told]) -> None:
@@ -317,12 +317,6 @@ class Company:
 
     # For people
 
-    def _count(self, node: str, message: PeerMessage) -> None:
-        """An exchange has come to its end, from where one sees it; said twice it is one."""
-        if isinstance(message, Swapped | Taken) and self._last_exchange.get(node) != message.id:
-            self._last_exchange[node] = message.id
-            self.exchanges[node] += 1
-
     def peers(self) -> dict[str, dict[str, Any]]:
         """What one knows of each other peer, as JSON values. Bytes and exchanges are of this process."""
         found = {}
@@ -331,7 +325,7 @@ class Company:
             rtt_s = link.rtt_s if link is not None else None
             found[held.node] = {
                 "state": held.state,
-                "exchanges": self.exchanges[held.node],
+                "exchanges": self.exchanges.counts[held.node],
                 **_since(self.ledger, self._before, held.node),
                 **self._passed_on(held.node),
                 **({"rtt_ms": round(1000 * rtt_s, 3)} if rtt_s is not None else {}),
@@ -351,7 +345,13 @@ class Company:
     def status(self) -> dict[str, Any]:
         """How it goes, as JSON values."""
         about = {"job": self.standard.job, "node": self.papers.me.node, "boot": self.boot}
-        return {**about, **self._ears.about(), "peers": self.peers(), **self.refusals()}
+        return {
+            **about,
+            **self._ears.about(),
+            "peers": self.peers(),
+            "last_exchange_s": self.exchanges.ages_s(),
+            **self.refusals(),
+        }
 
 
 def _tells(effects: Sequence[Effect]) -> list[tuple[str, PeerMessage]]:

@@ -32,6 +32,7 @@ from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of, letters, wall_s
 from peer.mailbox import Mailbox
 from peer.pump import Ports, Pump
+from peer.status import Exchanges, needed_peers, node_status, waiting_lines
 from peer.trainer import Trainer
 from shoal import peer_wire
 from shoal.core.algorithm import tree_slot
@@ -54,6 +55,8 @@ from shoal.trust.papers import schema_sha
 
 TICK_S = 0.2
 HOUSEKEEPING_S = 5.0
+WAITING_AFTER_S = 3.0
+"""Seconds until a peer tells for whom it waits: those that start together find each other sooner."""
 TIMEOUT_SHARE = 0.4
 """Of a period of membership: until others are asked about one that does not answer."""
 
@@ -79,6 +82,8 @@ class Settings:
     """How long open exchanges are waited for when the peer leaves."""
     linger_s: float = 60.0
     """How long a peer that could go stays for those that are silent."""
+    min_peers: int = 0
+    """Peers to wait for before the first local round, this one included; 0: as the job says."""
 
 
 @dataclass
@@ -107,6 +112,9 @@ class Watch(Protocol):
     def note(self, text: str) -> None:
         """Something for people."""
 
+    def waiting(self, lines: Sequence[str]) -> None:
+        """Tell the peers that are waited for, and why; empty: none any more."""
+
 
 class Node:
     """One peer's process, without its listener. Use it as a context manager, then `start`, `run`, `leave`."""
@@ -124,6 +132,8 @@ class Node:
         self.own: Metrics = {}
         self.latest: Metrics = {}
         self.phase = "starting"
+        self.waiting: list[str] = []
+        self.exchanges = Exchanges()
         self._ended, self._company = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.quarantine = Quarantine()
@@ -181,7 +191,8 @@ class Node:
         if state is None:
             self.gossip = Gossip(spec.plan(), algorithm, holding, mixer, drain=drain)
         else:
-            self._company.set()  # the others may have ended meanwhile
+            if state["round"]:
+                self._company.set()  # the others may have ended meanwhile
             self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state, drain=drain)
         self.standard = Standard(spec.name, desk.bodies, holding.filters, awaited=desk.awaited)
         self.standard.expect(holding.model.layout, norm(holding.model))
@@ -262,6 +273,7 @@ class Node:
     async def run(self) -> None:
         """Pump until `stop`, or until all is done. Raises `ShoalError` when going on is senseless."""
         self.phase = "learning"
+        self._patient_until = time.monotonic() + WAITING_AFTER_S
         house = asyncio.create_task(self._housekeeping())
         try:
             await self.pump.run()
@@ -313,8 +325,7 @@ class Node:
         kept = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
-            if 1 + len(self.pump.membership.live()) >= self.papers.spec.gossip.min_peers:
-                self._company.set()
+            self._look_for_company()
             if self.finished and not self.own:
                 self.phase = "drawing near"
                 self.own = await self._measured(self.trainer)
@@ -324,6 +335,17 @@ class Node:
             if time.monotonic() - kept >= HOUSEKEEPING_S:
                 await in_thread(self._keep)
                 kept = time.monotonic()
+
+    def _look_for_company(self) -> None:
+        """Let local rounds begin as soon as enough peers are there; until then tell the missing ones."""
+        if self._company.is_set():
+            return
+        if 1 + len(self.pump.membership.live()) >= needed_peers(self):
+            self._company.set()
+        lines = [] if self._company.is_set() else waiting_lines(self)
+        if lines != self.waiting and (not lines or time.monotonic() >= self._patient_until):
+            self.waiting = lines
+            self.watch.waiting(lines)
 
     def _keep(self) -> None:
         self.ledger.keep()
@@ -366,6 +388,8 @@ class Node:
             told = await self.pump.hear(messages, await self._declined(messages))
         finally:
             intake.release()
+        for message in (*messages, *(message for message, _ in told)):
+            self.exchanges.note(messages[0].node, message)
         return [*told, *self.mailbox.take(messages[0].node)]
 
     async def _declined(self, messages: Sequence[PeerMessage]) -> dict[int, str]:
@@ -445,34 +469,8 @@ class Node:
         raise Refused("this job has no coordinator to go away from", code="mode.no-server", hint=hint)
 
     def status(self) -> dict[str, Any]:
-        """How it goes, as JSON values."""
-        gossip, membership = self.gossip, self.pump.membership
-        peers = {
-            held.node: {"state": held.state, **_link_of(self.links.get(held.node))} for held in membership.beliefs()
-        }
-        return {
-            "job": self.papers.spec.name,
-            "node": self.me,
-            "boot": self.desk.boot,
-            "phase": self.phase,
-            "round": gossip.me.round,
-            "rounds": self.rounds,
-            "weight": gossip.me.weight,
-            "seen": gossip.me.seen,
-            "metrics": {name: value for name, value in self.latest.items() if value - value == 0},
-            "peers": peers,
-            "exchanges": gossip.mixer.tallies(),
-            "refused": self.refused,
-            "quarantine": sorted(self.quarantine.nodes),
-            "mailbox": {"waiting": self.mailbox.waiting(), "dropped": self.mailbox.dropped},
-            "bytes": self.ledger.totals(),
-            "budget": gossip.me.meter.shown(gossip.me.exchange_bytes),
-            "trainer_starts": self.trainer.starts,
-        }
-
-
-def _link_of(link: PeerLink | None) -> dict[str, Any]:
-    return {} if link is None else {"failed": link.failed, "dropped": link.dropped, "last_error": link.last_error}
+        """Return its state, as JSON values."""
+        return node_status(self)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

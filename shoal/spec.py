@@ -143,7 +143,10 @@ class Gossip(_Table):
         description="decline a model whose loss on own data is greater than so many times one's own, plus 0.5; 0: any",
     )
     min_peers: int = Field(
-        2, ge=1, le=4096, description="local rounds begin when so many peers are there, oneself included"
+        0,
+        ge=0,
+        le=4096,
+        description="local rounds begin when so many peers are there, oneself included; 0: all of the roster",
     )
     period_s: float = Field(1.0, gt=0, le=60, description="seconds between two turns of asking who is there")
     patience_s: float = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from shoal.cli.data import share_cache
 from shoal.cli.options import Device, JobFile, Precision, spread
 from shoal.cli.output import log_level, out
+from shoal.cli.peer_export import Force, ModelFile, check_vacant, export, save
 from shoal.cli.text import pairs, percent, safe, size
 from shoal.cli.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
@@ -64,9 +66,16 @@ class Net:
         float,
         typer.Option(metavar="BYTES", min=0, help="bytes that may cross in an hour, if fewer than the job allows"),
     ] = 0.0
+    min_peers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=4096, help="begin when so many peers are here (default: the job's number)", show_default=False
+        ),
+    ] = None
 
 
 app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
+app.command()(export)
 
 
 @app.command()
@@ -153,6 +162,8 @@ def run(
         float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
     ] = 60.0,
     books: Annotated[bool, typer.Option("--books", help="keep account of what is learned, to check it")] = False,
+    output: ModelFile = None,
+    force: Force = False,
 ) -> int:
     """Take part in a job without a server, until its rounds are made or Ctrl-C.
 
@@ -171,6 +182,7 @@ def run(
     from peer.node import Settings
     from shoal.runtime import logs
 
+    check_vacant(output, force=force)
     papers = read_papers(folder, net.roster)
     logs.configure("peer", level=log_level(), node=papers.me.node)
     share_cache()
@@ -186,12 +198,13 @@ def run(
         linger_s=linger,
         lan=net.lan,
         bytes_per_hour=net.bytes_per_hour,
+        min_peers=net.min_peers or 0,
     )
     host, port = where(net.listen, papers.me.urls[0] if papers.me.urls else "", everywhere=net.lan)
     rounds = papers.spec.gossip.rounds or papers.spec.rounds
     with out.progress(papers.spec.name, rounds or None) as advance:
         code, summary = run_peer(settings, host, port, Shown(advance, rounds), announced)
-    report(summary)
+    report(summary, save(folder, output) if output is not None else None)
     return code
 
 
@@ -251,9 +264,18 @@ class Shown:
         self._note = text
         out.detail(text)
 
+    def waiting(self, lines: Sequence[str]) -> None:
+        """Tell for whom this peer waits, and why; with no lines, that it begins."""
+        if not lines:
+            out.notice("all are here: learning begins")
+            return
+        self._advance(0.0, safe(lines[0].partition(";")[0]))
+        for number, text in enumerate(lines):
+            out.notice(safe(text) if number == 0 else f"  [dim]{safe(text)}[/]")
 
-def report(summary: Summary) -> None:
-    """What came of it."""
+
+def report(summary: Summary, model: dict[str, Any] | None = None) -> None:
+    """What came of it. `model`: describes the file that it was written to."""
     sent, received = (sum(summary.traffic[way].values()) for way in ("sent", "received"))
     rows = [
         ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
@@ -266,6 +288,8 @@ def report(summary: Summary) -> None:
     rows += [("sent", size(sent)), ("received", size(received))]
     if not summary.settled:
         rows.append(("open", "an exchange: start this peer again some time, it settles it"))
+    if model is not None:
+        rows.append(("model", f"{safe(model['path'])}, {size(model['bytes'])}, sha256 {model['sha256']}"))
     out.answer(
         {
             "node": summary.node,
@@ -277,6 +301,7 @@ def report(summary: Summary) -> None:
             "drawn": summary.drawn,
             "seen": summary.seen,
             "bytes": summary.traffic,
+            "model": model,
         },
         pairs(rows),
     )

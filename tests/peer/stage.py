@@ -121,12 +121,16 @@ class Silent:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.waits: list[list[str]] = []
 
     def round(self, effect: Learned, live: int) -> None:
         """A local round has ended."""
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def waiting(self, lines: Sequence[str]) -> None:
+        self.waits.append(list(lines))
 
 
 @asynccontextmanager

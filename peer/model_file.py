@@ -1,0 +1,75 @@
+"""The model that a peer holds, read from its folder and written as one file, while its process runs or after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal import wire
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import InvalidJob, Refused, ShoalError, StorageFailed
+from shoal.core.message import Ref
+from shoal.core.tree import Tree
+from shoal.runtime.store import FileBodies, storing
+
+TRIES = 5
+"""A running peer replaces its model now and then, and removes the old one."""
+
+
+@dataclass(frozen=True)
+class HeldModel:
+    """A peer's model, the local rounds that it has made, and those of each peer that the model holds."""
+
+    model: Tree
+    round: int
+    seen: dict[str, int]
+
+
+def held_model(folder: Path) -> HeldModel:
+    """Return the model in a peer's folder. Raises `Refused` before there is one, `StorageFailed`."""
+    if not folder.is_dir():
+        raise InvalidJob(f"there is no folder {folder}", code="peer.folder", hint="give the folder of a peer")
+    for left in reversed(range(TRIES)):
+        try:
+            return _read(folder / "state")
+        except StorageFailed:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _read(state: Path) -> HeldModel:
+    path = state / "standing.json"
+    with storing(path):
+        if not path.exists():
+            hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
+            raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)
+        text = path.read_bytes()
+    try:
+        gossip = json.loads(text)["gossip"]
+        ref, round_, seen = Ref(*gossip["slots"]), int(gossip["round"]), dict(gossip["seen"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint="see docs/peers.md, on the disk") from None
+    return HeldModel(tree_slot(FileBodies(state / "bodies").get(ref), "model"), round_, seen)
+
+
+def write_model(model: Tree, path: Path) -> tuple[int, str]:
+    """Write a model as a safetensors file, whole or not at all; return its length and SHA-256. Raises `ShoalError`."""
+    partial, sha, length = path.with_name(f".{path.name}.part"), hashlib.sha256(), 0
+    try:
+        with partial.open("wb") as file:
+            for piece in wire.payload_pieces({"model": model}):
+                file.write(piece)
+                sha.update(piece)
+                length += len(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        text, hint = f"{path}: {error.strerror}", "check folder and free space"
+        raise ShoalError(text, code="export.failed", hint=hint) from None
+    return length, sha.hexdigest()

@@ -1,0 +1,65 @@
+"""`shoal peer export`: the model that a peer holds, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.output import out
+from shoal.cli.text import safe, size
+from shoal.core.errors import ShoalError
+from shoal.core.words import counted
+
+ModelFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")]
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="folder of this peer", show_default=False)],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="the model's file (default NAME.safetensors)", show_default=False),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Write the model that a peer holds as a safetensors file, also while the peer runs.
+
+    Example: shoal peer export digits-peers/a -o digits.safetensors
+    """
+    path = output or Path(f"{folder.resolve().name}.safetensors")
+    check_vacant(path, force=force)
+    found = save(folder, path)
+    out.answer({"model": found}, line(found))
+
+
+def check_vacant(path: Path | None, *, force: bool) -> None:
+    """Raise `ShoalError` where a file is in the way, or there is no folder for it."""
+    if path is None:
+        return
+    if path.exists() and not force:
+        raise ShoalError(f"{path} exists", code="usage.exists", hint="choose another file, or add --force")
+    if not path.absolute().parent.is_dir():
+        raise ShoalError(f"there is no folder {path.parent}", code="usage.folder", hint="make it first")
+
+
+def save(folder: Path, path: Path) -> dict[str, Any]:
+    """Write the model of that peer; return what it is. Raises `ShoalError`."""
+    from peer.model_file import held_model, write_model
+
+    held = held_model(folder)
+    nbytes, digest = write_model(held.model, path)
+    return {"path": path, "bytes": nbytes, "sha256": digest, "round": held.round, "seen": held.seen}
+
+
+def line(found: dict[str, Any]) -> str:
+    """Describe a written model."""
+    holds = ", ".join(f"{safe(node)} {count}" for node, count in found["seen"].items()) or "none"
+    rounds = counted(found["round"], "local round")
+    written = f"{safe(found['path'])}: {size(found['bytes'])}, sha256 {found['sha256']}"
+    return f"{written}\nafter {rounds} of this peer; it holds rounds of {holds}"
