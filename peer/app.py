@@ -2,6 +2,7 @@
 
     POST /p2p/{job}              a letter of another peer; the answer is a letter, or empty
     GET  /p2p/{job}/status       how it goes, for people and programs
+    GET  /                       the same as a page (`peer.page`)
     any  /p2p/{job}/hub/{path}   what another says to the coordinator, whose own way there is broken (`peer.carriage`)
     and those of `peer.words`, for whoever has the operator's key
 
@@ -37,6 +38,8 @@ from peer.intake import Intake, Standard
 from peer.ledger import STRANGER, Ledger
 from peer.link import Told, wall_s
 from peer.metered import EXCHANGE, Metered
+from peer.overview import overview
+from peer.page import HEADERS, render
 from peer.words import Kept, take_words
 from shoal import peer_wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
@@ -236,6 +239,13 @@ def create_app(home: Home) -> FastAPI:
         """How it goes."""
         resident = home.find(job)
         return no_job(home, job) if resident is None else JSONResponse(resident.status())
+
+    @app.get("/")
+    async def page() -> Response:
+        """Show all of this as a page, for people."""
+        residents = [resident for job in home.jobs() if (resident := home.find(job)) is not None]
+        shown = render(home.peer_id, [overview(resident.status()) for resident in residents])
+        return Response(shown, 200, HEADERS, media_type="text/html")
 
     take_words(app, home, partial(no_job, home), problem)
     _pass_on(app, home)

@@ -9,6 +9,7 @@ state/made/            what the training process has made, until it is taken ove
 state/training/  state/judging/    bodies on their way to training processes, and from them
 state/gate.json        what was taken of each sender's requests
 state/bytes.json       see `ledger`
+state/address          where the process answers, for commands on the same machine
 """
 
 from __future__ import annotations

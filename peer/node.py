@@ -266,6 +266,11 @@ class Node:
         return self.papers.me.node
 
     @property
+    def min_peers(self) -> int:
+        """Return the number of peers that this machine's person asked for, or 0."""
+        return self.settings.min_peers
+
+    @property
     def finished(self) -> bool:
         """Whether it has made its local rounds. It goes on mixing until models are one, see `shoal.core.drain`."""
         return self.gossip.finished

@@ -17,10 +17,12 @@ from peer.app import serving
 from peer.lan import Announced, Lan, own_addresses
 from peer.listening import listen
 from peer.node import Node, Settings, Summary, Watch
-from shoal.runtime.store import CrashPoint, no_crash
+from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.runtime.threads import in_thread
 
 OK, INTERRUPTED = 0, 130
+ADDRESS = "address"
+"""File in a peer's state: where its process answers."""
 
 Listens = Callable[[str, int], None]
 """Told this peer's name and its port, as soon as requests are answered there."""
@@ -55,6 +57,7 @@ class _Process:
                 await node.trainer.end()
                 return self._code, node.nothing()
             await starting
+            await in_thread(partial(note_address, node, host, sock.getsockname()[1]))
             async with serving(node, sock), announced(node, host, sock.getsockname()[1]):
                 running = asyncio.create_task(node.run())
                 listens(node.me, sock.getsockname()[1])
@@ -74,6 +77,13 @@ class _Process:
             self._node.trainer.close()
             os._exit(INTERRUPTED)
         self._told.set()
+
+
+def note_address(node: Node, host: str, port: int) -> None:
+    """Write down where this process answers, for commands on this machine. Raises `StorageFailed`."""
+    here = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with
+    url = f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+    write_file(node.desk.folder / ADDRESS, url.encode(), "address")
 
 
 @asynccontextmanager

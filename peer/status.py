@@ -5,14 +5,50 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from peer.folder import Desk, Papers
+from peer.jury import Quarantine
+from peer.ledger import Ledger
 from peer.link import PeerLink
+from peer.mailbox import Mailbox
+from peer.pump import Pump
+from peer.trainer import Trainer
+from shoal.core.gossip import Gossip
+from shoal.core.message import Metrics
 from shoal.core.peer_message import PeerMessage, Swapped, Taken
 from shoal.core.words import counted
 
-if TYPE_CHECKING:
-    from peer.node import Node
+
+class Standalone(Protocol):
+    """A peer without a coordinator, as its status needs it."""
+
+    papers: Papers
+    gossip: Gossip
+    pump: Pump
+    links: dict[str, PeerLink]
+    desk: Desk
+    mailbox: Mailbox
+    ledger: Ledger
+    trainer: Trainer
+    quarantine: Quarantine
+    phase: str
+    waiting: list[str]
+    rounds: int
+    latest: Metrics
+    refused: dict[str, int]
+
+    @property
+    def exchanges(self) -> Exchanges: ...
+
+    @property
+    def me(self) -> str: ...
+
+    @property
+    def min_peers(self) -> int:
+        """Return the number of peers that this machine's person asked for, or 0."""
+        ...
+
 
 ALONE_MIN = 2
 """Peers to wait for where the roster names fewer: others may still be invited."""
@@ -40,13 +76,13 @@ class Exchanges:
         return {node: round(now - at, 1) for node, (_, at) in sorted(self._last.items())}
 
 
-def needed_peers(node: Node) -> int:
+def needed_peers(node: Standalone) -> int:
     """Return the number of peers, this one included, that must be there before local rounds begin."""
-    asked = node.settings.min_peers or node.papers.spec.gossip.min_peers
+    asked = node.min_peers or node.papers.spec.gossip.min_peers
     return asked or max(ALONE_MIN, len(node.papers.roster.peers))
 
 
-def waiting_lines(node: Node) -> list[str]:
+def waiting_lines(node: Standalone) -> list[str]:
     """Describe the peers that this one waits for, why it cannot reach them, and what to do; empty if it need not."""
     live, needed = node.pump.membership.live(), needed_peers(node)
     if 1 + len(live) >= needed:
@@ -57,6 +93,8 @@ def waiting_lines(node: Node) -> list[str]:
     begun = f"{1 + len(live)} of {counted(needed, 'peer')} are here"
     lines = [f"{begun}; waiting for {names}{more}" if names else begun]
     lines += [_absence(peer.node, node.links.get(peer.node)) for peer in absent[:LISTED_MAX]]
+    if absent:
+        lines.append("start them on their machines (shoal peer run), or say where they are: --join NAME=URL")
     listed = 1 + len(node.papers.others)
     if needed > listed:
         lines.append(f"the roster names {counted(listed, 'peer')}: invite more, or start with --min-peers {listed}")
@@ -68,14 +106,11 @@ def waiting_lines(node: Node) -> list[str]:
 def _absence(name: str, link: PeerLink | None) -> str:
     """Explain why one peer is not there."""
     if link is None:
-        return f"{name}: it has no address and calls by itself; start it on its machine"
-    if not link.last_error:
-        return f"{name}: no answer from {link.url} yet; start it on its machine"
-    hint = f"start it on its machine, or give its address: --join {name}=URL"
-    return f"{name}: cannot reach {link.url}: {link.last_error}; {hint}"
+        return f"{name}: it has no address, it calls by itself"
+    return f"{name}: {link.last_error or f'no answer from {link.url} yet'}"
 
 
-def node_status(node: Node) -> dict[str, Any]:
+def node_status(node: Standalone) -> dict[str, Any]:
     """Return the state of a standalone peer, as JSON values."""
     gossip, membership = node.gossip, node.pump.membership
     peers = {held.node: {"state": held.state, **_link_of(node.links.get(held.node))} for held in membership.beliefs()}
@@ -83,7 +118,7 @@ def node_status(node: Node) -> dict[str, Any]:
         "job": node.papers.spec.name,
         "node": node.me,
         "boot": node.desk.boot,
-        "phase": node.phase,
+        "phase": "waiting" if node.waiting else node.phase,
         "waiting": node.waiting,
         "round": gossip.me.round,
         "rounds": node.rounds,

@@ -13,6 +13,7 @@ from shoal.cli.data import share_cache
 from shoal.cli.options import Device, JobFile, Precision, spread
 from shoal.cli.output import log_level, out
 from shoal.cli.peer_export import Force, ModelFile, check_vacant, export, save
+from shoal.cli.peer_status import status
 from shoal.cli.text import pairs, percent, safe, size
 from shoal.cli.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
@@ -76,6 +77,7 @@ class Net:
 
 app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
 app.command()(export)
+app.command()(status)
 
 
 @app.command()
@@ -203,6 +205,7 @@ def run(
     host, port = where(net.listen, papers.me.urls[0] if papers.me.urls else "", everywhere=net.lan)
     rounds = papers.spec.gossip.rounds or papers.spec.rounds
     with out.progress(papers.spec.name, rounds or None) as advance:
+        advance(0.0, "loading the learner")
         code, summary = run_peer(settings, host, port, Shown(advance, rounds), announced)
     report(summary, save(folder, output) if output is not None else None)
     return code

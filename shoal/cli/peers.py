@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +11,7 @@ import typer
 from shoal.cli.options import Job, Token, Url
 from shoal.cli.output import out
 from shoal.cli.text import number, percent, safe, seconds, size, state, table
+from shoal.core.errors import Unreachable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 def peers(
     job: Job,
     watch: Annotated[bool, typer.Option("--watch", help="print the table anew as things change, until Ctrl-C")] = False,
+    via: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="a node's address: show its own view, without a coordinator",
+            show_default=False,
+        ),
+    ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
@@ -26,14 +37,29 @@ def peers(
 
     Example: shoal peers digits --watch
     """
+    from shoal.cli import peer_status
     from shoal.cli.api import connect, segment
 
-    with connect(url, token) as api:
+    if via is not None:
+        seen = peer_status.asked(via, job)
+        out.answer({"url": via, "jobs": seen}, *peer_status.shown(seen))
+        return
+    with or_by_a_node(job), connect(url, token) as api:
         path = f"/jobs/{segment(job)}/peers"
         if watch and not out.flags.json:
             _watch(api, job, path)
         found = api.get(path)
     out.answer({"peers": found}, shown(found))
+
+
+@contextmanager
+def or_by_a_node(job: str) -> Iterator[None]:
+    """Where the coordinator cannot be reached, name the way to ask a node."""
+    try:
+        yield
+    except Unreachable as error:
+        error.hint += f"; or ask one of its nodes: shoal peers {job} --via URL-OF-A-NODE"
+        raise
 
 
 def _watch(api: Api, job: str, path: str) -> None:

@@ -37,8 +37,9 @@ def test_by_default_all_of_the_roster_are_waited_for(tmp_path: Path, monkeypatch
         peers = unset(tmp_path, ports)
         async with node(peers / "a", 1, port=ports[0]) as a, node(peers / "b", 2, port=ports[1]) as b:
             await until(lambda: a.waiting and "2 of 3 peers are here; waiting for c" in a.waiting[0])
-            await until(lambda: "cannot reach http://127.0.0.1:" in "".join(a.waiting))
-            assert "--join c=URL" in "".join(a.waiting)
+            await until(lambda: "cannot be reached" in "".join(a.waiting))
+            assert a.waiting[1].startswith(f"c: http://127.0.0.1:{ports[2]}")
+            assert "--join NAME=URL" in a.waiting[2]
             assert "--min-peers 2" in a.waiting[-1]
             assert a.status()["waiting"] == a.waiting
             assert a.gossip.me.round == b.gossip.me.round == 0
@@ -80,7 +81,7 @@ def test_a_peers_model_is_written_while_it_runs_and_afterwards(tmp_path: Path) -
         with pytest.raises(Refused, match="no model yet"):
             held_model(peers / "a")
         async with node(peers / "a") as a:
-            await until(lambda: a.finished)
+            await until(lambda: (peers / "a/state/standing.json").exists() and held_model(peers / "a").round == 4)
             held = held_model(peers / "a")
             assert floats(held.model).tolist() == floats(a.gossip.me.model).tolist()
             assert held.round == a.gossip.me.round
