@@ -129,7 +129,8 @@ class Node:
         self.log: Any = structlog.get_logger("peer.node").bind(node=self.papers.me.node)
         self.refused: dict[str, int] = {}
         """How many requests were refused, by code."""
-        self.own: Metrics = {}
+        self.own: Metrics | None = None
+        """Of the model that had learned all; None until then. A learner may measure nothing at all: {}."""
         self.latest: Metrics = {}
         self.phase = "starting"
         self.waiting: list[str] = []
@@ -306,7 +307,7 @@ class Node:
         seen = {node: min(count, self.rounds or count) for node, count in self.gossip.me.seen.items()}
         traffic = self.ledger.totals()
         return Summary(
-            self.me, self.gossip.me.round, finished, settled, self.own, drawn, seen, traffic, self.gossip.one
+            self.me, self.gossip.me.round, finished, settled, self.own or {}, drawn, seen, traffic, self.gossip.one
         )
 
     async def _collected(self) -> None:
@@ -331,10 +332,10 @@ class Node:
         while True:
             await asyncio.sleep(TICK_S)
             self._look_for_company()
-            if self.finished and not self.own:
+            if self.finished and self.own is None:
                 self.phase = "drawing near"
                 self.own = await self._measured(self.trainer)
-            if self.gossip.drained and self.own:
+            if self.gossip.drained and self.own is not None:
                 self.phase = "done"
                 self._ended.set()
             if time.monotonic() - kept >= HOUSEKEEPING_S:
@@ -366,7 +367,7 @@ class Node:
             return await self._evaluated(trainer, lambda: model)
         except ShoalError as error:
             self.log.warning("not evaluated", why=error.message, hint=error.hint)
-            return {"eval/examples": 0.0}
+            return {}
 
     async def _theirs(self, shown: Ref) -> Metrics:
         """What it says about a model that another has shown. Raises `ShoalError`."""
