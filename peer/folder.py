@@ -33,6 +33,7 @@ from shoal.core.errors import InvalidJob, Refused, StorageFailed
 from shoal.core.machine import Result
 from shoal.core.message import Ref
 from shoal.core.tree import FLOATS, Tree, to_float
+from shoal.plugins import algorithms
 from shoal.runtime.store import CrashPoint, FileBodies, make_folder, no_crash, storing, write_file
 from shoal.spec import JobSpec, load_job
 from shoal.trust.gatekeeper import Gatekeeper
@@ -99,6 +100,13 @@ def check_job(spec: JobSpec) -> None:
             f"{algorithm.name} goes on until a server asks for its report; there is none",
             code="job.fit",
             hint="use fedavg: gossip averages by itself",
+        )
+    if not algorithm.gossips:
+        able = [name for name, kind in algorithms().items() if kind.gossips and not kind.based]
+        raise InvalidJob(
+            f"{algorithm.name} keeps more than the model at a server; there is none",
+            code="job.fit",
+            hint=f"choose one of {', '.join(able)}",
         )
     used = spec.shown_through()
     for one in spec.build_filters():

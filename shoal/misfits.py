@@ -76,6 +76,10 @@ def of_carrying_on(algorithm: Algorithm) -> Iterator[Mistake]:
         able = [name for name, kind in algorithms().items() if kind.gossips]
         text = f"{algorithm.name} keeps more than the model at the coordinator, so its nodes cannot carry on without it"
         yield _at(("gossip", "allowed"), text, f"leave out gossip.allowed, or choose one of {', '.join(able)}")
+    elif algorithm.stateful:
+        text = f"{algorithm.name} with {algorithm.stateful} keeps more than the model at the coordinator"
+        hint = f"leave out gossip.allowed, or leave {algorithm.stateful} out of [algorithm]"
+        yield _at(("gossip", "allowed"), f"{text}, so its nodes cannot carry on without it", hint)
 
 
 def of_differences(schedule: Schedule, carries_on: bool) -> Iterator[Mistake]:

@@ -35,7 +35,12 @@ class DynamicAveraging(Continual):
     """b: mini-batches between two checks of the local condition."""
 
     def speaks(self, task: Task, mine: Carry) -> bool:
-        """The local condition is violated; without a threshold yet, a first window of checks is over."""
+        """The local condition is violated; without a threshold yet, a first window of checks is over.
+
+        A schedule that knows no threshold hears of every check, unless it says that it will ask: "share" below 1.
+        """
         if WINDOW in task.numbers:
             return mine.pieces >= task.numbers[WINDOW]
-        return mine.gap > task.numbers.get("delta", 0.0)
+        if "delta" not in task.numbers:
+            return task.numbers.get("share", 1.0) >= 1
+        return mine.gap > task.numbers["delta"]

@@ -65,6 +65,11 @@ class FunctionalDynamicAveraging(Continual):
         if not 0 < self.server_lr < float("inf"):
             raise InvalidJob(f"fda: server_lr is {self.server_lr}, but must be above 0", code="job.algorithm")
 
+    @property
+    def stateful(self) -> str:
+        """The server's optimizer has moments. Each peer by itself would have an optimizer of its own."""
+        return f'server = "{self.server}"' if self.server != "average" else ""
+
     # The node
 
     def speaks(self, task: Task, mine: Carry) -> bool:

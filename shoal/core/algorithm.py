@@ -98,7 +98,7 @@ class Algorithm:
     estimates: ClassVar[bool] = False
     """Whether nodes tell what `estimate` needs, and wait for a schedule that looks at it."""
     gossips: ClassVar[bool] = True
-    """Whether nodes can carry on without the hub: it keeps nothing but the model that they would miss."""
+    """Whether nodes can carry on without the hub: it keeps nothing but the model; see `stateful`."""
 
     synchronous: ClassVar[bool] = False
     """Whether all reports of a version must be about that version, because `step` makes no sense of older ones."""
@@ -119,6 +119,11 @@ class Algorithm:
     """B: examples per local step; 0 takes all at once."""
     lr: float = 0.1
     """The local learning rate."""
+
+    @property
+    def stateful(self) -> str:
+        """Return the setting that makes the hub keep more than the model, where `gossips` is true without it."""
+        return ""
 
     def init(self, model: Tree) -> Slots:
         """The hub's slots for an initial model."""

@@ -69,6 +69,12 @@ class Anchor:
         self._sent = tree_slot(bodies.get(self._packed), "model")
         return {**slots, "model": model}
 
+    def replaced(self) -> None:
+        """Send the new version whole to everybody: it was merged from models whose owners may hold no base, and has
+        been judged as it is, so no filter may round it."""
+        self._since = self._packed = self._sent = None
+        self._fresh = True
+
     def rebase(self, bodies: Bodies, slots: Slots) -> None:
         """From now on all hold this model."""
         self._ref, self._fresh = bodies.put({"model": slots["model"]}), True

@@ -173,10 +173,9 @@ class HubActs(HubState):
         weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.heard_of)
         asked = max(asked, len(gathered.reports))  # some have been asked again
         view = self.look(now)
-        slots = self._merged() if self.mode == "returning" else self._stepped()
         self.version += 1
         rebase = close.rebase or self.plan.differs
-        self.slots = self.anchor.moved(self.bodies, slots, rebase, self.plan.seed_of(self.version))
+        self.slots = self._taken_back() if self.mode == "returning" else self._stepped(rebase)
         reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in gathered.reports if r.body is not None)
         self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
         if not close.keep:
@@ -203,10 +202,17 @@ class HubActs(HubState):
     def _is_last(self) -> bool:
         return self.version >= self.plan.versions or bool(self.ends_after_round)
 
-    def _stepped(self) -> Slots:
+    def _stepped(self, rebase: bool) -> Slots:
+        """Return the algorithm's next slots, as the filters leave them on their way to the nodes."""
         slots, totals = self.slots | self.anchor.held, self.gathered.totals
         totals.members = self.members()
-        return totals.step(self.algorithm, slots) if isinstance(totals, Sharded) else self.algorithm.step(slots, totals)
+        made = totals.step(self.algorithm, slots) if isinstance(totals, Sharded) else self.algorithm.step(slots, totals)
+        return self.anchor.moved(self.bodies, made, rebase, self.plan.seed_of(self.version))
+
+    def _taken_back(self) -> Slots:
+        """Return the merged slots, which no filter touches: they are what was handed back, and what judges measured."""
+        self.anchor.replaced()
+        return self._merged()
 
     def _merged(self) -> Slots:
         """The weighted mean of the models that came back; everything but the model is as it was. Uses the sum up."""

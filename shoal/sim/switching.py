@@ -2,6 +2,7 @@
 
 - A version number is never used for two models, and versions follow each other without a gap.
 - What peers hand back is merged exactly: the new version is the old one and the weighted mean of what was handed back.
+- The model that the gate's judges have measured is the one that becomes the version.
 - A peer gives its model up only when that was counted.
 - A node's term never falls, not even over its death.
 - Every run ends: once the faults are over the job is brought to its end, by its coordinator.
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -31,6 +32,7 @@ from shoal.sim.faults import Cut, Faults
 from shoal.sim.mesh import Split, Weather
 from shoal.sim.peer_node import Commons, PeerWorld
 from shoal.sim.swarm import Broken
+from shoal.sim.switching_jobs import draw_job
 from shoal.sim.toys import ToyLearner
 from shoal.sim.watch import Watch
 from shoal.sim.work import Begun
@@ -64,7 +66,8 @@ class Witness(Watch):
         self._bodies, self._tell = bodies, tell
         self.versions: dict[int, Version] = {}
         self.counted: set[tuple[str, tuple[int, int]]] = set()
-        self.merges = 0
+        self.merges = self.judged = 0
+        self._on_trial: Ref | None = None
         self._kept: list[Ref] = []
         self._reports: dict[tuple[int, int], tuple[float, Ref]] = {}
 
@@ -80,6 +83,7 @@ class Witness(Watch):
                 self.counted.add((effect.to, effect.body.order))
             if isinstance(effect, Save) and isinstance(effect.what, Version):
                 self._version(effect.what)
+        self._on_trial = hub.gathered.trial.ref if hub.gathered.trial is not None else None
 
     def _version(self, version: Version) -> None:
         known = self.versions.get(version.number)
@@ -94,6 +98,9 @@ class Witness(Watch):
 
     def _check_merge(self, version: Version) -> None:
         self.merges += 1
+        self.judged += self._on_trial is not None
+        if self._on_trial is not None and self._on_trial != version.model:
+            raise Broken(f"version {version.number} is not the model that was judged")
         before = self._floats(self.versions[version.number - 1].model)
         parts = [self._reports[order] for _, order, _, _ in version.reports]
         moved = sum(weight * self._floats(ref) for weight, ref in parts) / sum(weight for weight, _ in parts)
@@ -122,7 +129,14 @@ class Run:
 
 
 def draw(seed: int) -> Run:
-    """The run of that seed."""
+    """The run of that seed, of any job that may go to its peers."""
+    run, job = draw_plain(seed), draw_job(Random(f"job of {seed}"))
+    plan = replace(run.setup.plan, filters=job.filters, versions=job.versions)
+    return replace(run, setup=replace(run.setup, plan=plan, algorithm=job.algorithm, schedule=job.schedule))
+
+
+def draw_plain(seed: int) -> Run:
+    """The run of that seed, of federated averaging in rounds."""
     rng = Random(f"switching/{seed}")
     nodes = tuple(f"n{number}" for number in range(1, rng.randint(2, 7) + 1))
     until = rng.choice((60.0, 150.0, 300.0))
@@ -186,9 +200,11 @@ def draw_moves(rng: Random, until: float) -> tuple[Move, ...]:
     return ()
 
 
-def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> tuple[PeerWorld, Witness]:
+def run_seed(
+    seed: int, tell: Callable[[str], None] | None = None, drawn: Callable[[int], Run] = draw
+) -> tuple[PeerWorld, Witness]:
     """Draw a run, let it happen, and hold it against everything that must be so; `tell`: line by line."""
-    run = draw(seed)
+    run = drawn(seed)
     bodies, clock = MemoryBodies(), Clock()
     witness = Witness(bodies, tell)
     learners = {node: ToyLearner(number) for number, node in enumerate(run.setup.nodes, 1)}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
 import shoal
@@ -31,6 +32,31 @@ def test_a_method_that_does_not_declare_gossip_is_refused_it(name: str) -> None:
     assert mistake.text.startswith(f"{name} keeps more than the model")
     assert "fedavg" in mistake.hint
     assert "fedadam" in KEEPERS
+
+
+def test_a_setting_that_keeps_more_than_the_model_at_the_coordinator_is_refused_gossip() -> None:
+    """Each peer would run an Adam of its own, and the moments would be lost on the way back."""
+    fda = {"name": "fda", "server": "adam"}
+    variance, gossip = {"name": "variance"}, {"allowed": True}
+    (mistake,) = check_job(job(algorithm=fda, schedule=variance, gossip=gossip))
+    assert mistake.place == ("gossip", "allowed")
+    assert mistake.text.startswith('fda with server = "adam" keeps more than the model at the coordinator')
+    assert mistake.hint == 'leave out gossip.allowed, or leave server = "adam" out of [algorithm]'
+    assert check_job(job(algorithm=fda, schedule=variance)) == []
+    assert check_job(job(algorithm={"name": "fda"}, schedule=variance, gossip=gossip)) == []
+
+
+def settings_of(kind: type[Algorithm]) -> list[Algorithm]:
+    """The algorithm as it is by default, and with every other word that one of its settings may be."""
+    words = {name: get_args(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is Literal}
+    return [kind(), *(kind(**{name: word}) for name, known in words.items() for word in known)]
+
+
+@pytest.mark.parametrize("name", sorted(name for name, kind in algorithms().items() if kind.gossips))
+def test_what_may_be_carried_on_without_the_coordinator_keeps_nothing_there_but_the_model(name: str) -> None:
+    model = Tree.of({"weight": np.zeros((2, 3), np.float32)})
+    for algorithm in settings_of(algorithms()[name]):
+        assert bool(algorithm.stateful) == (algorithm.init(model).keys() != {"model"})
 
 
 @pytest.mark.parametrize("name", sorted(algorithms()))

@@ -75,6 +75,24 @@ def test_a_life_of_versions(filters: tuple[Filter, ...]) -> None:
     assert digest(received) == digest(tree_slot(moved, "model")) == digest(tree_slot(anchor.held, "model"))
 
 
+@pytest.mark.parametrize("filters", [(), EIGHT], ids=["plain", "filtered"])
+def test_a_model_that_replaces_all_goes_whole(filters: tuple[Filter, ...]) -> None:
+    """No filter rounds it, and an order of it names no base."""
+    anchor, bodies = Anchor(filters), MemoryBodies()
+    anchor.rebase(bodies, model(3.0, 4.0))
+    anchor.moved(bodies, model(3.1, 4.3), False, 7)
+    merged = model(5.0001, 6.0003)
+    anchor.replaced()
+    anchor.rebase(bodies, merged)
+    assert (anchor.base, anchor.numbers, len(anchor.refs())) == (None, {SYNC: 1.0}, 1)
+    assert anchor.sent(merged) is merged
+    assert digest(tree_slot(anchor.held, "model")) == digest(tree_slot(merged, "model"))
+    same(anchor, again(anchor, filters, bodies), merged)
+    later = anchor.moved(bodies, model(5.1, 6.1), False, 8)
+    received = unpack_onto(filters, tree_slot(anchor.sent(later), "model"), tree_slot(merged, "model"))
+    assert digest(received if filters else tree_slot(later, "model")) == digest(tree_slot(later, "model"))
+
+
 def test_a_roster_outlives_its_process_with_amendments_and_statuses() -> None:
     roster = Roster()
     asked, waits, done = (roster.welcome(name) for name in ("asked", "waits", "done"))

@@ -33,7 +33,7 @@ def model(*numbers: float) -> Tree:
 def hub_of(bodies: MemoryBodies, sums: SumKind = "float64", **how) -> Hub:
     """A hub at the beginning of its first round, with five nodes."""
     start = bodies.put({"model": how.pop("model", model(1.0, 2.0))})
-    plan = Plan(how.pop("versions", 3), 7, sums, start)
+    plan = Plan(how.pop("versions", 3), 7, sums, start, filters=how.pop("filters", ()), gate=how.pop("gate", 0.0))
     algorithm = how.pop("algorithm", Algorithm())
     hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), bodies)
     for event in (Boot(), *map(Join, NODES)):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import nan
+from typing import Any
 
 import pytest
 
+from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm import tree_slot
+from shoal.core.filter import Filter
 from shoal.core.hub import Hub
 from shoal.core.machine import Effect, Note, Save, Timer, Version
 from shoal.core.message import Fail, Join, Leave, Metrics, Order, Report, Resume, Switch
+from shoal.filters.half import Half
+from shoal.filters.quantize import Quantize
+from shoal.filters.top_k import TopK
+from shoal.schedules.drift import Drift
 from shoal.sim.bodies import MemoryBodies
 from tests.core.test_hub import NODES, hub_of, model, report
 
@@ -18,10 +24,9 @@ MERGED = [2.0, 1.0]
 """The start, and what each node hands back on top of it."""
 
 
-def gated(gate: float = 0.02) -> Hub:
+def gated(gate: float = 0.02, **how: Any) -> Hub:
     """A hub whose job is on its way back; nobody has handed anything back."""
-    hub = hub_of(MemoryBodies())
-    hub.plan = replace(hub.plan, gate=gate)
+    hub = hub_of(MemoryBodies(), gate=gate, **how)
     hub.on(Switch("gossip"), 1.0)
     hub.on(Switch("server"), 2.0)
     return hub
@@ -31,11 +36,11 @@ def handed_back(hub: Hub, *nodes: str) -> list[Effect]:
     return [effect for node in nodes for effect in hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 3.0)]
 
 
-def shown(hub: Hub, node: str) -> list[float]:
+def shown(hub: Hub, node: str, version: int = 0) -> list[float]:
     """The model that a node is to measure now."""
     order = hub.standing(node)
     assert isinstance(order, Order)
-    assert (order.kind, order.version, order.base) == ("evaluate", 0, None)
+    assert (order.kind, order.version, order.base) == ("evaluate", version, None)
     assert order.body is not None
     return list(tree_slot(hub.bodies.get(order.body), "model")["w"])
 
@@ -64,6 +69,30 @@ def test_a_good_model_becomes_a_version() -> None:
     all_measure(hub, accuracy(0.9), accuracy(0.885))
     assert (hub.mode, hub.version, hub.paused_at) == ("server", 1, None)
     assert list(tree_slot(hub.slots, "model")["w"]) == MERGED
+
+
+@pytest.mark.parametrize(
+    "filters", [(Quantize(bits=4, bucket=2),), (Half(),), (TopK(0.5),)], ids=["4 bits", "half", "top"]
+)
+def test_what_was_measured_is_adopted_and_sent_whatever_the_filters(filters: tuple[Filter, ...]) -> None:
+    """Under a schedule with a reference filters rounded what judges had measured whole."""
+    hub = gated(schedule=Drift(delta=1.0, min_nodes=5), filters=filters, algorithm=DynamicAveraging())
+    moved = model(0.123456, -1.7654321)
+    for node in NODES:
+        hub.on(report(hub, node, {"model": moved}, 2.0), 3.0)
+    for node in NODES:
+        measure(hub, node, accuracy(0.9))
+    judged = shown(hub, NODES[0], hub.version)
+    for node in NODES:
+        measure(hub, node, accuracy(0.9))
+    assert hub.mode == "server"
+    assert judged == list(tree_slot(hub.slots, "model")["w"]) == list(model(1.0, 2.0)["w"] + moved["w"])
+    assert judged == list(tree_slot(hub.anchor.held, "model")["w"])
+    order = hub.standing(NODES[0])
+    assert isinstance(order, Order)
+    assert (order.kind, order.base) == ("train", None)
+    assert order.body is not None
+    assert judged == list(tree_slot(hub.bodies.get(order.body), "model")["w"])
 
 
 @pytest.mark.parametrize(

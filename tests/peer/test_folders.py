@@ -62,6 +62,16 @@ def test_another_job_needs_another_folder(tmp_path: Path) -> None:
         invite(job, MODEL, [Invited("c", "")], peers)
 
 
+@pytest.mark.parametrize("name", ["fedadam", "fedavgm", "scaffold", "admm", "lbfgs", "codistillation"])
+def test_a_job_that_needs_a_server_is_refused(name: str, tmp_path: Path) -> None:
+    """Each peer would keep for itself what the method keeps once, at its server."""
+    job = tmp_path / "job.toml"
+    job.write_text(f'name = "toys"\nlearner = "nowhere.py:learner"\n[algorithm]\nname = "{name}"\n')
+    with pytest.raises(InvalidJob, match=f"{name} keeps more than the model at a server") as refused:
+        invite(job, MODEL, [Invited("a", ""), Invited("b", "")], tmp_path / "peers")
+    assert refused.value.hint == "choose one of fedavg, fedprox, fedsgd"
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_missing_paper_is_named(tmp_path: Path, name: str) -> None:
     peers = folders(tmp_path)
