@@ -190,12 +190,8 @@ def _elapsed(run: Columns) -> list[float]:
 
 def _totals(coordinator: Coordinator, job: str, run: Columns) -> list[int]:
     """Bytes of both directions, from the start to the end of the round that made each version."""
-    found, place, total = [], -1, 0
-    for number in run.numbers:
-        total += describe.spent(coordinator, job, place, number)
-        place = number
-        found.append(total if number else 0)
-    return found
+    spent = coordinator.ledger.spent(job, run.numbers)
+    return [sum(one) if number else 0 for number, one in zip(run.numbers, spent, strict=True)]
 
 
 def _is_drawn(name: str) -> bool:

@@ -10,6 +10,7 @@ from sqlalchemy import Row, select
 
 from coordinator import history, peer_views, views
 from coordinator.jump import JUMP
+from coordinator.ledger import Spent
 from coordinator.stream import Item
 from coordinator.tables import versions
 from coordinator.views import iso
@@ -215,16 +216,8 @@ def _model(hub: Hub) -> views.Model | None:
     return views.Model(digest=hub.model.digest, bytes=hub.model.nbytes, parameters=model.layout.elements)
 
 
-def spent(coordinator: Coordinator, job: str, first: int, number: int) -> int:
-    """Bytes of both directions, from version `first` to the end of the round that made `number`; -1: from the start."""
-    book = coordinator.ledger.of_version
-    return sum(book.get((job, n, direction), 0) for n in range(first, number) for direction in ("up", "down"))
-
-
-def version(coordinator: Coordinator, row: Row[Any], start: float, total: int) -> views.Version:
-    """A closed version. Bytes of a round are booked under the version that it started from."""
-    book = coordinator.ledger.of_version
-    up, down = (book.get((row.job, row.number - 1, direction), 0) for direction in ("up", "down"))
+def version(row: Row[Any], start: float, before: Spent, until: Spent) -> views.Version:
+    """Return a closed version; `before`, `until`: what had crossed when the version before it and it were made."""
     return views.Version(
         number=row.number,
         digest=row.digest,
@@ -239,9 +232,9 @@ def version(coordinator: Coordinator, row: Row[Any], start: float, total: int) -
         weight=row.weight,
         metrics=row.metrics,
         numbers=row.numbers,
-        up_bytes=up if row.number else 0,
-        down_bytes=down if row.number else 0,
-        total_bytes=total if row.number else 0,
+        up_bytes=until.up - before.up if row.number else 0,
+        down_bytes=until.down - before.down if row.number else 0,
+        total_bytes=sum(until) if row.number else 0,
     )
 
 
@@ -253,16 +246,12 @@ async def version_list(coordinator: Coordinator, name: str, after: int, points: 
     if not rows:
         return []
     start = rows[0].closed
-    later = [row for row in rows if row.number > after]
-    if points and len(later) > points:
-        picked = {round(i * (len(later) - 1) / max(1, points - 1)) for i in range(points)}
-        later = [row for index, row in enumerate(later) if index in picked or _is_marked(row)]
-    found, place, total = [], -1, 0
-    for row in later:
-        total += spent(coordinator, name, place, row.number)
-        place = row.number
-        found.append(version(coordinator, row, start, total))
-    return found
+    spent = coordinator.ledger.spent(name, [row.number for row in rows])
+    found = [one for one in zip(rows, [spent[0], *spent], spent, strict=False) if one[0].number > after]
+    if points and len(found) > points:
+        picked = {round(i * (len(found) - 1) / max(1, points - 1)) for i in range(points)}
+        found = [one for index, one in enumerate(found) if index in picked or _is_marked(one[0])]
+    return [version(row, start, before, until) for row, before, until in found]
 
 
 def _is_marked(row: Row[Any]) -> bool:

@@ -56,7 +56,7 @@ def _newest_metrics() -> Any:
     return query.order_by(versions.c.number.desc()).limit(1).scalar_subquery()
 
 
-def _best(job: Any, column: Any) -> Select[Any]:
+def best_of(job: Any, column: Any) -> Select[Any]:
     """Return the query for a column of the best version; of several, the first.
 
     In two steps, each of which ends at the first entry of an index: there may be many equal scores.
@@ -72,8 +72,8 @@ def summaries(names: Sequence[str]) -> Select[Any]:
         jobs.c.name,
         _first(versions.c.closed_at).label("started_at"),
         _newest_metrics().label("metrics"),
-        _best(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
-        _best(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
+        best_of(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
+        best_of(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
     ).where(jobs.c.name.in_(names))
 
 
@@ -86,7 +86,7 @@ def models_to_keep(connection: Connection, job: str, newest: int) -> set[str]:
     """Return the digests of the newest models of a job, of the best and of those that labels name."""
     mine = select(versions.c.digest).where(versions.c.job == job)
     recent = mine.order_by(versions.c.number.desc()).limit(newest)
-    best = _best(job, versions.c.digest)
+    best = best_of(job, versions.c.digest)
     promoted = mine.where(versions.c.number.in_(labelled(connection, job)))
     return {digest for query in (recent, best, promoted) for digest in connection.execute(query).scalars()}
 
@@ -105,3 +105,9 @@ def models_among(connection: Connection, job: str, digests: Collection[str]) -> 
         rows = connection.execute(select(versions.c.number, versions.c.digest).where(versions.c.job == job, these))
         found.update({row.number: row.digest for row in rows})
     return found
+
+
+def numbers(connection: Connection, job: str) -> list[int]:
+    """Return the numbers of all versions of a job that are kept."""
+    query = select(versions.c.number).where(versions.c.job == job).order_by(versions.c.number)
+    return list(connection.execute(query).scalars())

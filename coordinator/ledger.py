@@ -14,8 +14,10 @@ What one node has received another has sent: sums over nodes count it once, at i
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, select
@@ -59,6 +61,13 @@ class Counts:
         self.body += body
 
 
+class Spent(NamedTuple):
+    """Bytes that have crossed since a job's start, each counted once."""
+
+    up: int
+    down: int
+
+
 class Mark(NamedTuple):
     """What a node has told of its exchanges with others since its start number `boot`."""
 
@@ -77,6 +86,11 @@ _ADD = Bulk(
 )
 
 GOSSIP = "gossip"
+
+WAYS = ("up", "down")
+
+RECENT = 64
+"""Versions that count as just made."""
 
 TOLD_KEPT = 10_000
 """Transfers past the coordinator that are known to be booked: for as long as a node may tell of one again."""
@@ -98,7 +112,8 @@ class Ledger:
         self._pending: defaultdict[Key, Counts] = defaultdict(Counts)
         self.totals: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.of_node: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        self.of_version: defaultdict[tuple[str, int, str], int] = defaultdict(int)
+        self._of_version: defaultdict[str, dict[int, list[int]]] = defaultdict(dict)  # up, down; those that are kept
+        self._newest: dict[str, int] = {}  # by job, the newest version that bytes were booked under
         self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._marks: dict[tuple[str, str], Mark] = {}
         self._moved: set[tuple[str, str]] = set()
@@ -158,7 +173,39 @@ class Ledger:
         self.of_node[key.job, key.node, key.direction] += count
         if crossed(key.kind, key.direction):
             self.totals[key.job, key.direction] += count
-            self.of_version[key.job, key.version, key.direction] += count
+            if key.job:
+                self._of_version[key.job].setdefault(key.version, [0, 0])[WAYS.index(key.direction)] += count
+                self._newest[key.job] = max(key.version, self._newest.get(key.job, -1))
+
+    def spent(self, job: str, numbers: Sequence[int]) -> list[Spent]:
+        """Return, for each of these versions (ascending), what had crossed when the round that made it was over.
+
+        Bytes of a round are booked under the version that it started from, those outside any round under -1. For
+        versions that were just made the cost does not depend on how many there are.
+        """
+        book, newest = self._of_version.get(job, {}), self._newest.get(job, -1)
+        if not numbers:
+            return []
+        if newest - numbers[0] < RECENT:
+            late = [[book[n] for n in range(number, newest + 1) if n in book] for number in numbers]
+            up, down = (self.totals[job, way] for way in WAYS)
+            return [Spent(up - sum(u for u, _ in one), down - sum(d for _, d in one)) for one in late]
+        order = sorted(book)
+        ups, downs = ([0, *accumulate(book[n][way] for n in order)] for way in (0, 1))
+        places = [bisect_left(order, number) for number in numbers]
+        return [Spent(ups[place], downs[place]) for place in places]
+
+    def roll_up(self, job: str, kept: Sequence[int]) -> None:
+        """Add bytes of versions that are not kept to those of the last one before; `kept`: all in a range."""
+        book = self._of_version.get(job, {})
+        if not kept or not book:
+            return
+        for gone in [n for n in book if kept[0] < n < kept[-1]]:
+            last = kept[bisect_right(kept, gone) - 1]
+            if last != gone:
+                up, down = book.pop(gone)
+                here = book.setdefault(last, [0, 0])
+                here[:] = here[0] + up, here[1] + down
 
     def load(self, connection: Connection) -> None:
         """Take up the sums of earlier processes."""
@@ -194,7 +241,9 @@ class Ledger:
 
     def reload(self, connection: Connection, jobs: Collection[str]) -> None:
         """These jobs' sums, as the database has them."""
-        every: list[dict[Any, int]] = [self.totals, self.of_node, self.of_version]
+        for job in jobs:
+            self._of_version.pop(job, None)
+        every: list[dict[Any, int]] = [self.totals, self.of_node]
         for sums in every:
             for key in [key for key in sums if key[0] in jobs]:
                 del sums[key]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 import structlog
 from sqlalchemy import Connection, select
@@ -18,7 +19,9 @@ from coordinator import history
 from coordinator.database import Database
 from coordinator.driver import Driver
 from coordinator.journal import trim_feed
+from coordinator.ledger import Ledger
 from coordinator.reports import trim_reports
+from coordinator.rolling import RollUp
 from coordinator.settings import Settings
 from coordinator.tables import jobs
 from shoal.core.errors import StorageFailed
@@ -36,6 +39,9 @@ PARTIAL_AGE_S = 86400.0
 AT_ONCE = 16
 """Bodies that are deleted in one go: each may wait for the disk, and requests wait for that."""
 
+TRIM_EVERY = 64
+"""Versions after which a job's rows are trimmed."""
+
 TIDY_S = 600.0
 """How often what nothing names is looked for."""
 
@@ -43,8 +49,9 @@ TIDY_S = 600.0
 class Retention:
     """Clears away after versions, at the start, and now and then."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self._database, self._settings = database, settings
+    def __init__(self, database: Database, settings: Settings, ledger: Ledger) -> None:
+        self._database, self._settings, self._ledger = database, settings, ledger
+        self._rolling = RollUp(settings.rounds_kept)
         self._due = time.monotonic() + TIDY_S
         self._models: dict[str, set[str]] = {}  # by job, those that the last clearing away has left
         self.clearing = asyncio.Lock()
@@ -72,9 +79,14 @@ class Retention:
             await asyncio.sleep(0)  # requests come first
         self._models[name] = keep | (doomed & driver.in_use())
         await self._reap(driver.bodies)
-        if closed[-1].number % 64 == 0:
-            await self._database.write(lambda c: trim_feed(c, name, self._settings.feed_kept))
-            await self._database.write(lambda c: trim_reports(c, name, self._settings.reports_kept))
+        if closed[-1].number // TRIM_EVERY > (closed[0].number - 1) // TRIM_EVERY:
+            await self._trim(name)
+
+    async def _trim(self, job: str) -> None:
+        """Forget the oldest rows of a job, and roll up its old rounds."""
+        await self._database.write(lambda c: trim_feed(c, job, self._settings.feed_kept))
+        await self._database.write(lambda c: trim_reports(c, job, self._settings.reports_kept))
+        self._ledger.roll_up(job, await self._database.write(lambda c: self._rolling.run(c, job)))
 
     async def _models_here(self, driver: Driver) -> set[str]:
         """Return the job's models that have files: what an earlier process left."""
@@ -102,13 +114,18 @@ class Retention:
         except StorageFailed as error:
             log.error("not cleared away", store=str(bodies.folder), error=error.message)
 
-    async def tidy(self, drivers: Sequence[Driver]) -> None:
-        """Now and then: remove what nothing names, such as updates that came too late to count."""
+    async def tidy(self, drivers: Sequence[Driver], others: Collection[str]) -> None:
+        """Now and then: remove what nothing names, such as updates that came too late to count.
+
+        `others`: jobs of other coordinators, which roll up their rounds themselves; the counts here follow.
+        """
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + TIDY_S
         for driver in drivers:
             await self.clear(driver)
+        for job in others:
+            self._ledger.roll_up(job, await self._database.write(partial(history.numbers, job=job)))
 
     async def clear(self, driver: Driver) -> None:
         """Remove what nothing names from one job's folder."""

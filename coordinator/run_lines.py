@@ -54,15 +54,13 @@ async def _job(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence[Bas
 
 
 async def _versions(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence[BaseModel]]:
-    start, place, total = None, -1, 0
+    start, before = None, None
     async for rows in _pages(coordinator, versions, job, versions.c.number):
-        page = []
-        for row in rows:
-            start = row.closed if start is None else start
-            total += describe.spent(coordinator, job, place, row.number)
-            place = row.number
-            page.append(describe.version(coordinator, row, start, total))
-        yield page
+        start = rows[0].closed if start is None else start
+        spent = coordinator.ledger.spent(job, [row.number for row in rows])
+        each = zip(rows, [before or spent[0], *spent], spent, strict=False)
+        yield [describe.version(row, start, earlier, until) for row, earlier, until in each]
+        before = spent[-1]
 
 
 async def _traffic(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence[BaseModel]]:

@@ -131,7 +131,7 @@ class Coordinator:
 
     async def _begin_all(self) -> None:
         self.evaluator = Evaluator(self._evaluated)
-        self.retention = Retention(self.database, self.settings)
+        self.retention = Retention(self.database, self.settings, self.ledger)
         own = Books(self.database, self.ledger, self.logbook, self.broadcast, self.settings.traffic_flush_s)
         self.books = self._dispatch or own
         await self.database.write(lambda c: self.directory.load(c, self.operator_token))
@@ -393,7 +393,7 @@ class Coordinator:
                 await self._lose_the_silent()
                 await self._after_versions()
                 await self._look_after_peers()
-                await self.retention.tidy(self.drivers())
+                await self.retention.tidy(self.drivers(), self.deputies.jobs)
                 await teller.tell()
             except Exception as error:
                 if not self.database.fenced:
@@ -479,5 +479,6 @@ class Coordinator:
         async with self.database.reader.connect() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
-            raise Refused(f"job {job} has no version {number}", code="model.unknown", hint="see GET …/versions")
+            hint = "see GET …/versions; of old rounds only some are kept"
+            raise Refused(f"job {job} has no version {number}", code="model.unknown", hint=hint)
         return row

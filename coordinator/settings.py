@@ -85,6 +85,12 @@ class Settings(BaseModel):
     logs_age_s: float = Field(7 * 86400.0, gt=0, description="age after which log lines are forgotten")
     log_lines_per_s: float = Field(50.0, gt=0, description="log lines that a node may show; twenty times that at once")
     reports_kept: int = Field(200_000, ge=100, description="newest reports per job whose numbers charts are drawn from")
+    rounds_kept: int = Field(
+        10_000,
+        ge=10,
+        description="newest rounds per job that are kept one by one; of older ones every 2nd, 4th, 8th …, "
+        "at most as many again: their bytes are added up",
+    )
     traffic_flush_s: float = Field(1.0, gt=0, description="how often byte counts are written to the database")
 
     @property

@@ -137,7 +137,7 @@ class Version(BaseModel):
     weight: float
     metrics: Metrics
     numbers: Metrics = Field(description="what the schedule keeps from here on: its threshold, its counters")
-    up_bytes: int = Field(description="of the round that made it")
+    up_bytes: int = Field(description="of the round that made it, and of rounds before that are not kept")
     down_bytes: int
     total_bytes: int = Field(description="both directions, from the job's start to the end of that round")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from coordinator import report_queries, report_views, timeline
 from coordinator.access import Coord, Reader, label
 from coordinator.problems import errors
 from coordinator.report_queries import Wanted
 from coordinator.tables import reports as table
+from coordinator.tables import versions
 
 router = APIRouter(tags=["reports"], responses=errors(401, 403, 404))
 
@@ -32,7 +33,15 @@ Limit = Annotated[int, Query(ge=1, le=5000)]
 NodeName = Annotated[str, Path(pattern=NAME)]
 
 
-async def _wanted(metric: Metric = "train/loss", since: Since = 0, points: Points = 1000) -> Wanted:
+async def _wanted(
+    job: str, coordinator: Coord, metric: Metric = "train/loss", since: Since = 0, points: Points = 1000
+) -> Wanted:
+    """Return what is to be drawn. Bytes of old rounds are added up, so they are drawn only of those kept one by one."""
+    if metric in report_queries.BYTES:
+        newest = select(func.max(versions.c.number)).where(versions.c.job == job)
+        async with coordinator.database.reader.connect() as connection:
+            last = (await connection.execute(newest)).scalar() or 0
+        since = max(since, last - coordinator.settings.rounds_kept + 1)
     return Wanted(metric, since, points)
 
 

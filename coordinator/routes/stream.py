@@ -76,14 +76,15 @@ async def _events(coordinator: Coordinator, reader: Reader, after: int | None) -
     if after is not None:
         async for item in _missed(coordinator, reader.job, after):
             seen = item.id or seen
-            yield _sent(await _event(coordinator, item), item.id)
+            if (event := await _event(coordinator, item)) is not None:
+                yield _sent(event, item.id)
     async for live in reader.items():
         if live is None:
             yield _sent(PingEvent(data=Nothing()))  # scripts do not see comments
         elif live.told:
             yield ServerSentEvent(raw_data=live.told, event=live.topic, id=str(live.id) if live.id else None)
-        elif live.id is None or live.id > seen:
-            yield _sent(await _event(coordinator, live), live.id)
+        elif (live.id is None or live.id > seen) and (event := await _event(coordinator, live)) is not None:
+            yield _sent(event, live.id)
 
 
 def _greeting(coordinator: Coordinator) -> Greeting:
@@ -114,14 +115,15 @@ async def _missed(coordinator: Coordinator, job: str | None, after: int) -> Asyn
         after = rows[-1].id
 
 
-async def _event(coordinator: Coordinator, item: Item) -> Event:
-    """The item as browsers want it."""
+async def _event(coordinator: Coordinator, item: Item) -> Event | None:
+    """The item as browsers want it; None for a version that is not kept any more."""
     match item.topic:
         case "job":
             job = await describe.job(coordinator, coordinator.record(item.job))
             return JobEvent(data=JobNews(job=item.job, **dict(job)))
         case "version":
-            return VersionEvent(data=await _version(coordinator, item.job, item.data["number"]))
+            version = await _version(coordinator, item.job, item.data["number"])
+            return None if version is None else VersionEvent(data=version)
     data = {"job": item.job, **item.data}
     if "at" in data:
         data["at"] = iso(data["at"])
@@ -130,10 +132,14 @@ async def _event(coordinator: Coordinator, item: Item) -> Event:
     return StreamEvent.model_validate({"event": item.topic, "data": data}).root
 
 
-async def _version(coordinator: Coordinator, job: str, number: int) -> VersionNews:
-    first = select(table.c.closed).where(table.c.job == job).order_by(table.c.number).limit(1)
+async def _version(coordinator: Coordinator, job: str, number: int) -> VersionNews | None:
+    mine = table.c.job == job
+    first = select(table.c.closed).where(mine).order_by(table.c.number).limit(1)
+    two = select(table).where(mine, table.c.number <= number).order_by(table.c.number.desc()).limit(2)
     async with coordinator.database.reader.connect() as connection:
         start = (await connection.execute(first)).scalar() or 0.0
-    row = await coordinator.version_row(job, number)
-    total = describe.spent(coordinator, job, -1, number)
-    return VersionNews(job=job, **dict(describe.version(coordinator, row, start, total)))
+        rows = (await connection.execute(two)).all()
+    if not rows or rows[0].number != number:
+        return None
+    before, until = coordinator.ledger.spent(job, [rows[-1].number, number])
+    return VersionNews(job=job, **dict(describe.version(rows[0], start, before, until)))

@@ -3724,7 +3724,7 @@ export interface components {
             total_bytes: number;
             /**
              * Up Bytes
-             * @description of the round that made it
+             * @description of the round that made it, and of rounds before that are not kept
              */
             up_bytes: number;
             /** Weight */
@@ -3792,7 +3792,7 @@ export interface components {
             total_bytes: number;
             /**
              * Up Bytes
-             * @description of the round that made it
+             * @description of the round that made it, and of rounds before that are not kept
              */
             up_bytes: number;
             /** Weight */
