@@ -125,9 +125,10 @@ class Spool:
         """Keep private memory as it will be once its report counts, durably."""
         return self.bodies.take(memory)
 
-    def hold(self, base: Slots | FileBody) -> None:
-        """Keep the model that the hub sends differences to, so that it need not be fetched."""
+    def hold(self, base: Slots | FileBody) -> Ref:
+        """Keep the model that the hub sends differences to, so that it need not be fetched; return its name."""
         self._base = self.bodies.take(base)
+        return self._base
 
     # What the pump wants
 

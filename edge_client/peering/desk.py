@@ -139,10 +139,11 @@ class Desk(Spool):
     def remember(self, memory: Slots | FileBody) -> Ref:
         return self._awaited_put(memory)
 
-    def hold(self, base: Slots | FileBody) -> None:
+    def hold(self, base: Slots | FileBody) -> Ref:
         ref = self._awaited_put(base)
         self._base = ref
         self.awaited.release([ref.digest])
+        return ref
 
     def _awaited_put(self, slots: Slots | FileBody) -> Ref:
         if isinstance(slots, FileBody):

@@ -7,7 +7,9 @@ from typing import Any
 
 from edge_client.peering.books import Books
 from edge_client.peering.desk import Desk
+from shoal.core.anchor import SYNC, received
 from shoal.core.gossip import Gossip, Holding
+from shoal.core.message import Order, Ref
 from shoal.core.meter import Meter
 from shoal.core.peer import Peer
 from shoal.core.tree import Slots
@@ -43,6 +45,16 @@ class Part:
         self.books = Books(spec.seed, stood.books if stood is not None else None)
         if stood is not None:
             self.peer.restore(stood.peer)
+
+    def whole(self, order: Order, slots: Slots, base: Slots) -> Ref | None:
+        """Return the model from which the node could carry on that has this order, kept as a body; blocks.
+
+        A new base that came as a difference is not among the order's bodies.
+        """
+        if order.base is None or not order.numbers.get(SYNC):
+            return order.base or order.body
+        _, held = received(order, slots, base, self._plan.filters)
+        return self.desk.hold(held)
 
     def _holding(self, slots: Slots) -> Holding:
         weight = self.weight or 1.0

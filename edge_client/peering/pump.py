@@ -490,9 +490,9 @@ class PeerPump(Pump):
             await in_thread(partial(self.desk.bodies.put, slots))
         return slots
 
-    def _fetched(self, order: Order) -> None:
-        whole = order.base or order.body
-        if order.kind != "gossip" and whole is not None and self._is_here(whole):
+    async def _fetched(self, order: Order, slots: Slots, base: Slots) -> None:
+        whole = await in_thread(partial(self.part.whole, order, slots, base)) if order.kind != "gossip" else None
+        if whole is not None and self._is_here(whole):
             self._put(Holds(order.version, whole))
 
     async def _beat(self, order: Order, watch: Watch) -> None:

@@ -16,8 +16,8 @@ from dataclasses import asdict
 from typing import Any
 
 from shoal.core.algorithm import tree_slot
-from shoal.core.filter import Filters, pack_onto
-from shoal.core.message import Bodies, Metrics, Ref
+from shoal.core.filter import Filters, pack_onto, unpack_onto
+from shoal.core.message import Bodies, Metrics, Order, Ref
 from shoal.core.tree import Slots, Tree, dot
 
 SYNC = "sync"
@@ -102,6 +102,17 @@ class Anchor:
                 anchor._packed = Ref(**state["packed"])
                 anchor._sent = tree_slot(bodies.get(anchor._packed), "model")
         return anchor
+
+
+def received(order: Order, slots: Slots, base: Slots, filters: Filters) -> tuple[Slots, Slots]:
+    """Return an order's slots as the hub has them, and the base that its receiver holds from then on.
+
+    Reports on the order are relative to that base; where it is empty, to the order's own model.
+    """
+    if order.base is not None and filters:
+        model = unpack_onto(filters, tree_slot(slots, "model"), tree_slot(base, "model"))
+        slots = {**slots, "model": model}
+    return slots, {"model": tree_slot(slots, "model")} if order.numbers.get(SYNC) else base
 
 
 def anchor_refs(state: dict[str, Any] | None) -> list[Ref]:

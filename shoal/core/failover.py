@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.errors import InvalidJob
+from shoal.core.anchor import SYNC, received
+from shoal.core.errors import InvalidJob, StorageFailed
 from shoal.core.filter import Filters, unpack
-from shoal.core.message import Bodies, Fail, Ref, Report
+from shoal.core.message import Bodies, Fail, Order, Ref, Report
 from shoal.core.tree import Slots, add
 
 
@@ -69,7 +70,9 @@ class Grant:
 
 @dataclass(frozen=True)
 class Holds:
-    """An event: the node has this version's model, whole, and keeps it. From there it could carry on."""
+    """An event: the node has this version's model, whole, and keeps it. From there it could carry on.
+
+    Where reports are relative to a base, that is the model: what the node has reported is added to it."""
 
     version: int
     model: Ref
@@ -98,10 +101,24 @@ def unsaid(said: Report | Fail | None, held: Base, base: Base) -> Report | None:
     return said if said.weight > 0 and MIXED_ROUNDS not in said.metrics else None
 
 
-def carried_on(algorithm: Algorithm, filters: Filters, bodies: Bodies, base: Ref, unsaid: Ref | None) -> Slots:
-    """What a node begins with that carries on from a version, and from what it has not been able to report on it."""
+def carried_on(
+    algorithm: Algorithm, filters: Filters, bodies: Bodies, base: Ref, work: Report | Order | None
+) -> tuple[Slots, Order | None]:
+    """Return what a node begins with that carries on from a version, and the order that becomes its first local round.
+
+    `work`: a report that nobody has acknowledged, which is added at once, or an order in hand. An order against a base
+    is carried on from that base, not from the version: the version may hold a part of what the node has learned since
+    the base was set. One whose bodies have not come has not been begun, and is dropped.
+    """
     slots = algorithm.init(tree_slot(bodies.get(base), "model"))
-    if unsaid is None:
-        return slots
-    update = unpack(filters, bodies.get(unsaid), algorithm.reply(slots))
-    return {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}
+    if isinstance(work, Report) and work.body is not None:
+        update = unpack(filters, bodies.get(work.body), algorithm.reply(slots))
+        return {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}, None
+    if not isinstance(work, Order) or SYNC not in work.numbers or work.body is None:
+        return slots, work if isinstance(work, Order) else None
+    try:
+        held = bodies.get(work.base) if work.base is not None else {}
+        _, held = received(work, bodies.get(work.body), held, filters)
+    except StorageFailed:
+        return slots, None
+    return {**slots, "model": tree_slot(held, "model")}, work

@@ -360,7 +360,7 @@ class Peer:
 
     def _go_away(self, base: Base, in_hand: Order | None, work: Report | None, now: float) -> list[PeerEffect]:
         assert base.model is not None
-        slots = carried_on(self.algorithm, self.filters, self.bodies, base.model, work.body if work else None)
+        slots, in_hand = carried_on(self.algorithm, self.filters, self.bodies, base.model, work or in_hand)
         self.gossip = gossip = self._begin(slots)
         gossip.me.live, gossip.memory = self.live, self.worker.memory
         self._enter("away", now)

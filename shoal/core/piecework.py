@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.core.algorithm import Algorithm, Local, Task, perform, tree_slot
-from shoal.core.anchor import SYNC
-from shoal.core.filter import UNSENT, Filter, pack_all, unpack_onto
+from shoal.core.algorithm import Algorithm, Local, Task, perform
+from shoal.core.anchor import received
+from shoal.core.filter import UNSENT, Filter, pack_all
 from shoal.core.learner import Learner, Tick, no_tick
 from shoal.core.message import Order, Status
 from shoal.core.tree import Slots
@@ -74,11 +74,7 @@ class Piecework:
 
     def _begin(self, order: Order) -> None:
         self.begun = True
-        if order.base is not None and self.filters:
-            model = unpack_onto(self.filters, tree_slot(self.slots, "model"), tree_slot(self.base, "model"))
-            self.slots = {**self.slots, "model": model}
-        if order.numbers.get(SYNC):
-            self.base = {"model": tree_slot(self.slots, "model")}
+        self.slots, self.base = received(order, self.slots, self.base, self.filters)
 
     def may_go_on(self, order: Order) -> bool:
         """Whether the next piece may be done without waiting for word from the hub."""

@@ -408,7 +408,7 @@ class Pump:
         beats = self._group.create_task(self._beat(order, watch))
         try:
             slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
-            self._fetched(order)
+            await self._fetched(order, slots, base)
             phase = order.kind
             begin = partial(self.ports.begin, order, slots, base, work.memory, watch)
             done = Done(order.id, await self._pieces(begin, watch))
@@ -433,7 +433,7 @@ class Pump:
             slots = await patiently(self.ports.backoff, partial(transport.body, self.job, ref, watch.cancelled))
         return slots
 
-    def _fetched(self, order: Order) -> None:
+    async def _fetched(self, order: Order, slots: Slots, base: Slots) -> None:
         """The bodies of an order have come."""
 
     async def _pieces(self, begin: Callable[[], Hand], watch: Watch) -> Result:

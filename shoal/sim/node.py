@@ -80,6 +80,8 @@ class Node:
         self.disk = Disk()
         self.worker = Worker(name, beat_s=beat_s)
         self._job: _Job | None = None
+        self.held: Ref | None = None
+        """What the work in hand is relative to, if that is a base."""
         self._alarm = 0
 
     # The life of a process
@@ -150,7 +152,8 @@ class Node:
             self._job = None
             self._feed(Done(job.order.id, None, error.message))
             return
-        self._watch.holds(self.name, job.hand.held)
+        self.held = job.hand.held
+        self._watch.holds(self.name, self.held)
         if isinstance(made, Result):
             self._job = None
             self._watch.worked(self.name, job.order.id, made)

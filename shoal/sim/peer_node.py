@@ -8,14 +8,16 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from shoal.core.algorithm import tree_slot
+from shoal.core.anchor import received
 from shoal.core.failover import Failover, Holds
 from shoal.core.filter import for_models
 from shoal.core.gossip import Gossip, Holding, Learned, Live, Mixer
-from shoal.core.machine import Boot, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version, Work
-from shoal.core.message import Message, OrderId, Ref, Switch
+from shoal.core.machine import Boot, Done, Effect, Event, Lost, Memory, Note, Rejected, Standing, Tell, Version, Work
+from shoal.core.message import Message, Order, OrderId, Ref, Switch
 from shoal.core.peer import Peer
 from shoal.core.peer_message import PeerMessage, Relayed, Swap, Swapped
-from shoal.core.tree import Slots
+from shoal.core.tree import Slots, Tree
 from shoal.mixing.pairwise import Pairwise
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.mesh import Mesh, Weather
@@ -57,6 +59,9 @@ class PeerNode(Node):
         self.given_up: list[OrderId | None] = []
         """The orders to hand back that were over when this node gave up what it had of the time away."""
         self._order: OrderId | None = None
+        self.adopted: list[tuple[Tree, Tree]] = []
+        """Of each order that became a first local round: (the base that it is relative to, the model that it joins)."""
+        self._start: Tree | None = None
         self.learned: list[Learned] = []
         self.notes: list[Note] = []
         self.live: frozenset[str] = frozenset()
@@ -102,12 +107,27 @@ class PeerNode(Node):
     def _take(self, event: Event) -> Sequence[Effect]:
         assert not isinstance(event, Boot | Lost)
         self._order = self.peer.order.id if self.peer.order is not None else None
+        before = self.peer.gossip
+        self._note_adopted(event)
         effects = self.peer.on(event, self.clock.now)
+        if self.peer.gossip is not None and self.peer.gossip is not before:
+            self._start = self.peer.gossip.me.model
         for order in [effect.order for effect in effects if isinstance(effect, Work) and effect.order.kind != "gossip"]:
-            whole = order.base or order.body  # bodies are everywhere at once here
-            if whole is not None:
-                effects += self.peer.on(Holds(order.version, whole), self.clock.now)
+            if order.body is not None:  # bodies are everywhere at once here
+                effects += self.peer.on(Holds(order.version, self._whole(order, order.body)), self.clock.now)
         return self._known(effects)
+
+    def _whole(self, order: Order, body: Ref) -> Ref:
+        base = self._bodies.get(order.base) if order.base is not None else {}
+        _, held = received(order, self._bodies.get(body), base, self._setup.plan.filters)
+        return self._bodies.put(held) if held else body
+
+    def _note_adopted(self, event: Event) -> None:
+        gossip = self.peer.gossip
+        order = gossip.order if gossip is not None else None
+        done = isinstance(event, Done) and order is not None and event.order == order.id
+        if done and order is not None and order.kind == "train" and self.held is not None and self._start is not None:
+            self.adopted.append((tree_slot(self._bodies.get(self.held), "model"), self._start))
 
     def _known(self, effects: Sequence[Effect | Learned]) -> Sequence[Effect]:
         self.learned += [effect for effect in effects if isinstance(effect, Learned)]

@@ -3,6 +3,7 @@
 - A version number is never used for two models, and versions follow each other without a gap.
 - What peers hand back is merged exactly: the new version is the old one and the weighted mean of what was handed back.
 - The model that the gate's judges have measured is the one that becomes the version.
+- Work against a base that becomes a first local round is added to that base: so a node goes on with its own model.
 - A peer gives its model up only when that was counted.
 - A node's term never falls, not even over its death.
 - Every run ends: once the faults are over the job is brought to its end, by its coordinator.
@@ -249,6 +250,10 @@ def _check_end(world: PeerWorld, witness: Witness) -> None:
         peer = world.peer(name)
         if peer.terms != sorted(peer.terms):
             raise Broken(f"{name} went back in its terms: {peer.terms}")
+        for base, start in peer.adopted:
+            off = float(np.abs(floats(base) - floats(start)).max())
+            if off > ROUNDING * (1 + float(np.abs(floats(base)).max())):
+                raise Broken(f"{name} added work that is relative to a base to a model {off:.3g} from it")
         for order in peer.given_up:
             if order is None or (name, order) not in witness.counted:
                 raise Broken(f"{name} gave its model up, but its report on {order} does not count")
