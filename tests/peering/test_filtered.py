@@ -28,7 +28,7 @@ def test_exchanges_are_filtered_and_nothing_is_lost(server: Server, threaded: Ca
     until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
     before = server.job(JOB)["version"]
     company = nodes[0].pump.circle.company  # type: ignore[union-attr]
-    until("exchanges", lambda: company.exchanges["b"] >= 3)
+    until("exchanges", lambda: company.exchanges.counts["b"] >= 3)
     assert [one.name for one in gossip(nodes[0]).me.filters] == ["half"]
     assert gossip(nodes[0]).me.model_bytes < 2.05 * FLOATS, "two bytes per number, and a little"
     assert company.standard.body_bytes < 2.05 * FLOATS, "and nothing of another length is taken"
