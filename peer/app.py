@@ -40,6 +40,7 @@ from peer.link import Told, wall_s
 from peer.metered import EXCHANGE, Metered
 from peer.overview import overview
 from peer.page import HEADERS, render
+from peer.rosters import Rosters
 from peer.words import Kept, take_words
 from shoal import peer_wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
@@ -119,6 +120,11 @@ class Resident(Protocol):
     @property
     def kept(self) -> Kept | None:
         """What is kept here for a coordinator that loses its disk."""
+        ...
+
+    @property
+    def rosters(self) -> Rosters | None:
+        """The rosters of a job without a coordinator."""
         ...
 
 

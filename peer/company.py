@@ -68,6 +68,9 @@ class Company:
     Raises `StorageFailed`, and what the roster in the papers is refused with.
     """
 
+    rosters = None
+    """The coordinator keeps them."""
+
     def __init__(
         self,
         papers: Papers,

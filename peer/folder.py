@@ -68,7 +68,7 @@ class Papers:
 
 
 def read_papers(folder: Path, roster: Path | None = None) -> Papers:
-    """The papers in a folder; `roster`: another one, newer than that in there.
+    """The papers in a folder; `roster`: another one, which counts where it is newer than that in there.
 
     Raises `InvalidJob` for what is missing, and what the papers themselves raise.
     """
@@ -78,7 +78,8 @@ def read_papers(folder: Path, roster: Path | None = None) -> Papers:
             raise InvalidJob(f"no {name} in {folder}", code="peer.folder", hint=hint)
     with storing(folder):
         charter = open_charter((folder / "charter.json").read_bytes())
-        sealed = (roster or folder / "roster.json").read_bytes()
+        texts = [path.read_bytes() for path in (roster, folder / "roster.json") if path is not None]
+    sealed = max(texts, key=lambda text: unseal(text, Roster, charter).version)
     found = unseal(sealed, Roster, charter)
     key = load_or_make(folder / "key.pem")
     me = next((peer for peer in found.peers if peer.peer_id == key.peer_id), None)

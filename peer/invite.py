@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from peer.admission import changing
 from peer.folder import check_job, config_sha
 from shoal.core.errors import InvalidJob
 from shoal.core.tree import Tree
@@ -42,8 +43,14 @@ def invite(job: Path, model: Tree, peers: Sequence[Invited], folder: Path) -> Ro
     spec = load_job(job)
     check_job(spec)
     make_folder(folder)
+    with changing(folder):
+        return _signed(job, spec.name, model, peers, folder)
+
+
+def _signed(job: Path, job_name: str, model: Tree, peers: Sequence[Invited], folder: Path) -> Roster:
+    """Write the papers, while the folder is locked."""
     operator = load_or_make(folder / "operator.pem")
-    charter = Charter(spec.name, config_sha(job), schema_sha(model), operator.pub, operator.pub)
+    charter = Charter(job_name, config_sha(job), schema_sha(model), operator.pub, operator.pub)
     held = _held(folder, charter)
     members = {peer.node: peer for peer in (held.peers if held is not None else ())}
     keys: dict[str, Key] = {}
@@ -55,11 +62,12 @@ def invite(job: Path, model: Tree, peers: Sequence[Invited], folder: Path) -> Ro
         urls = (one.url,) if one.url else ()
         members[one.node] = Peer(one.node, peer_id_of(pub), pub, urls, bool(urls), one.examples)
     listed = tuple(members[name] for name in sorted(members))
-    roster = Roster(spec.name, 1, listed) if held is None else replace(held, version=held.version + 1, peers=listed)
+    roster = Roster(job_name, 1, listed) if held is None else replace(held, version=held.version + 1, peers=listed)
     sealed = {"charter.json": seal(charter, operator, charter), "roster.json": seal(roster, operator, charter)}
     with storing(job):
         sealed["job.toml"] = job.read_bytes()
-    for node in members:
+    invited = {one.node for one in peers}
+    for node in (node for node in members if node in invited or (folder / node).is_dir()):
         make_folder(folder / node)
         for name, text in sealed.items():
             write_file(folder / node / name, text, "paper")

@@ -159,14 +159,21 @@ class PeerLink:
 
     def _shown(self) -> None:
         """In a thread."""
+        self.ask("POST", f"/p2p/{self._office.standard.job}/enter", "", self._office.entry, Roster.BYTES_MAX)
+
+    def ask(self, method: str, path: str, query: str, content: bytes, bytes_max: int) -> bytes:
+        """Send a signed request that is no letter, and return its answer, which is not signed. Blocks.
+
+        Raises `ShoalError`.
+        """
         office, way = self._office, self._ways["words"]
-        path = f"/p2p/{office.standard.job}/enter"
         with office.gate_lock:
-            request = office.signer.request(self.peer.peer_id, "POST", path, "", sha256(office.entry))
-        headers = {**request.headers(), "Content-Length": str(len(office.entry))}
+            request = office.signer.request(self.peer.peer_id, method, path, query, sha256(content))
+        headers = {**request.headers(), "Content-Length": str(len(content))}
+        target = f"{path}?{query}" if query else path
         try:
-            with way.link.exchange("POST", path, headers=headers, content=office.entry, own=True) as answer:
-                answer.read(Roster.BYTES_MAX)
+            with way.link.exchange(method, target, headers=headers, content=content, own=True) as answer:
+                return answer.read(bytes_max)
         finally:
             sent, received = way.link.traffic.take()
             office.ledger.book(self.peer.node, sent=sent, received=received)

@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import structlog
 
+from peer.admission import Admission
 from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
 from peer.jury import QUARANTINE, Gate, Quarantine
@@ -32,7 +33,8 @@ from peer.ledger import Ledger
 from peer.link import Office, PeerLink, Told, address_of, letters, wall_s
 from peer.mailbox import Mailbox
 from peer.pump import Ports, Pump
-from peer.status import Exchanges, needed_peers, node_status, waiting_lines
+from peer.rosters import Rosters
+from peer.status import Exchanges, Summary, Watch, needed_peers, node_status, waiting_lines
 from peer.trainer import Trainer
 from shoal import peer_wire
 from shoal.core.algorithm import tree_slot
@@ -46,7 +48,7 @@ from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
 from shoal.core.tree import Tree, norm
 from shoal.core.ways import COLLECT, Ways
-from shoal.runtime.store import CrashPoint, no_crash
+from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.runtime.threads import in_thread
 from shoal.runtime.training.process import Setup
 from shoal.trust.envelope import Request as Signed
@@ -84,36 +86,8 @@ class Settings:
     """How long a peer that could go stays for those that are silent."""
     min_peers: int = 0
     """Peers to wait for before the first local round, this one included; 0: as the job says."""
-
-
-@dataclass
-class Summary:
-    """What came of a peer's part: `own` was measured when it had learned all, `drawn` at its end; both on data of its
-    own."""
-
-    node: str
-    rounds: int
-    finished: bool
-    settled: bool
-    own: Metrics
-    drawn: Metrics
-    seen: dict[str, int]
-    traffic: dict[str, dict[str, int]]
-    one: bool = False
-    """Whether the last models that it has met were as its own; else it left before, or could reach nobody."""
-
-
-class Watch(Protocol):
-    """Who is shown how it goes. Called in the event loop."""
-
-    def round(self, effect: Learned, live: int) -> None:
-        """A local round has ended; so many other peers live."""
-
-    def note(self, text: str) -> None:
-        """Something for people."""
-
-    def waiting(self, lines: Sequence[str]) -> None:
-        """Tell the peers that are waited for, and why; empty: none any more."""
+    admission: Admission | None = None
+    """The operator's folder, where this peer is to admit newcomers."""
 
 
 class Node:
@@ -138,6 +112,7 @@ class Node:
         self._ended, self._company = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.quarantine = Quarantine()
+        self.rosters = Rosters(self, settings.admission)
 
     def __enter__(self) -> Self:
         self.desk.__enter__()
@@ -226,11 +201,32 @@ class Node:
         self.pump = Pump(self.gossip, membership, ports)
         self._office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
         self.links: dict[str, PeerLink] = {}
+        self.take_papers(papers)
+
+    def take_papers(self, papers: Papers) -> None:
+        """Go by this roster: link to who is new or has moved, and let go of who is out."""
+        self.papers = papers
+        listed = {peer.node: peer for peer in papers.others}
+        for node in [node for node, link in self.links.items() if listed.get(node) != link.peer]:
+            self.links.pop(node).close()
         for peer in papers.others:
-            if peer.urls or peer.node in self.settings.join:
+            if peer.node not in self.links and (peer.urls or peer.node in self.settings.join):
                 url = address_of(peer, self.settings.join)
                 self.links[peer.node] = PeerLink(peer, url, self._office, self._heard)
         self._admit()
+
+    def keep_roster(self, sealed: bytes) -> None:
+        """Write a newer roster down for the next process. Raises `StorageFailed`."""
+        write_file(self.settings.folder / "roster.json", sealed, "paper")
+
+    def removed(self) -> None:
+        """Leave: a newer roster does not name this peer."""
+        self.noted(Note("warning", "a newer roster does not name this peer any more: it leaves", 0))
+        self._ended.set()
+
+    def live(self) -> list[str]:
+        """Return the other peers that are there, by name."""
+        return sorted(self.pump.membership.live())
 
     def _admit(self) -> None:
         """Tell membership who takes part, and who can be called."""
@@ -281,12 +277,14 @@ class Node:
         self.phase = "learning"
         self._patient_until = time.monotonic() + WAITING_AFTER_S
         house = asyncio.create_task(self._housekeeping())
+        rosters = asyncio.create_task(self.rosters.run())
         try:
             await self.pump.run()
         except BaseExceptionGroup as errors:
             raise _first(errors) from errors
         finally:
             house.cancel()
+            rosters.cancel()
 
     async def over(self) -> None:
         """Wait until this peer is not needed any more."""
@@ -455,6 +453,8 @@ class Node:
         """Something was refused: count it, and say it."""
         self.refused[code] = self.refused.get(code, 0) + 1
         self.log.warning("refused", code=code, why=why, sender=sender)
+        if code == "trust.stranger":
+            self.rosters.knocked()
         if sender in self.links.keys() | self._callers and self.quarantine.note(sender, code):
             self.pump.shun(sender)
             self.noted(Note("warning", f"{sender} is in quarantine: {code} again and again", 0, sender))

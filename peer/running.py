@@ -16,7 +16,8 @@ from functools import partial
 from peer.app import serving
 from peer.lan import Announced, Lan, own_addresses
 from peer.listening import listen
-from peer.node import Node, Settings, Summary, Watch
+from peer.node import Node, Settings
+from peer.status import Summary, Watch
 from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.runtime.threads import in_thread
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from peer.folder import Desk, Papers
@@ -14,7 +15,7 @@ from peer.link import PeerLink
 from peer.mailbox import Mailbox
 from peer.pump import Pump
 from peer.trainer import Trainer
-from shoal.core.gossip import Gossip
+from shoal.core.gossip import Gossip, Learned
 from shoal.core.message import Metrics
 from shoal.core.peer_message import PeerMessage, Swapped, Taken
 from shoal.core.words import counted
@@ -54,6 +55,36 @@ ALONE_MIN = 2
 """Peers to wait for where the roster names fewer: others may still be invited."""
 LISTED_MAX = 8
 """Absent peers that are described one by one."""
+
+
+@dataclass
+class Summary:
+    """What came of a peer's part: `own` was measured when it had learned all, `drawn` at its end; both on data of its
+    own."""
+
+    node: str
+    rounds: int
+    finished: bool
+    settled: bool
+    own: Metrics
+    drawn: Metrics
+    seen: dict[str, int]
+    traffic: dict[str, dict[str, int]]
+    one: bool = False
+    """Whether the last models that it has met were as its own; else it left before, or could reach nobody."""
+
+
+class Watch(Protocol):
+    """Who is shown how it goes. Called in the event loop."""
+
+    def round(self, effect: Learned, live: int) -> None:
+        """A local round has ended; so many other peers live."""
+
+    def note(self, text: str) -> None:
+        """Something for people."""
+
+    def waiting(self, lines: Sequence[str]) -> None:
+        """Tell the peers that are waited for, and why; empty: none any more."""
 
 
 class Exchanges:

@@ -3,6 +3,8 @@
     GET  /p2p                              who listens here, and the jobs that it takes part in; anybody may ask
     GET  /p2p/{job}/charter                whose word counts in a job; anybody may ask
     POST /p2p/{job}/enter                  a newcomer shows its certificate; the answer is a roster
+    POST /p2p/{job}/join                   a newcomer shows an invitation; the answer is the job's papers
+    GET  /p2p/{job}/roster?newer=N         the roster, for members; nothing if its version is not above N
     POST /p2p/{job}/mode                   an operator's signed word on how the job runs
     GET  /p2p/{job}/checkpoint             what this node has kept for a coordinator that loses its disk
     GET  /p2p/{job}/checkpoint/{sha256}    a model of that
@@ -25,8 +27,11 @@ from starlette.responses import StreamingResponse
 
 from peer.entry import ENTRY_BYTES_MAX
 from peer.folder import Papers
-from peer.ledger import STRANGER
+from peer.invitation import JOIN_BYTES_MAX
+from peer.ledger import STRANGER, Ledger
 from peer.link import wall_s
+from peer.metered import EXCHANGE
+from peer.rosters import Rosters
 from shoal.core.errors import Refused, ShoalError, Unreachable
 from shoal.core.machine import HUB
 from shoal.runtime.store import FileSource
@@ -38,6 +43,9 @@ from shoal.trust.gatekeeper import Gatekeeper
 from shoal.trust.papers import ModeRecord
 
 PIECE_BYTES = 256 * 1024
+
+Minded = Callable[[str, Callable[["Keeper"], Awaitable[Response]]], Awaitable[Response]]
+"""`(job, act)`: what the peer of that job answers; its refusals become problems."""
 
 
 class Kept(Protocol):
@@ -57,6 +65,7 @@ class Keeper(Protocol):
 
     gate: Gatekeeper
     gate_lock: threading.Lock
+    ledger: Ledger
 
     @property
     def papers(self) -> Papers: ...
@@ -69,6 +78,11 @@ class Keeper(Protocol):
     async def decree(self, sealed: bytes) -> None: ...
 
     async def enter(self, request: Signed, text: bytes) -> bytes: ...
+
+    @property
+    def rosters(self) -> Rosters | None:
+        """The rosters of a job without a coordinator; None where a coordinator keeps them."""
+        ...
 
 
 class Listener(Protocol):
@@ -122,6 +136,8 @@ def take_words(
         """A newcomer, whom a certificate lets in without the coordinator."""
         return await minded(job, partial(_enter, request))
 
+    _take_newcomers(app, minded)
+
     @app.get("/p2p/{job}/checkpoint")
     async def checkpoint(job: str, request: Request) -> Response:
         """What this node has kept of the job."""
@@ -133,6 +149,20 @@ def take_words(
         return await minded(job, partial(_model, request, digest))
 
 
+def _take_newcomers(app: FastAPI, minded: Minded) -> None:
+    """Serve the routes by which rosters grow and spread."""
+
+    @app.post("/p2p/{job}/join")
+    async def join(job: str, request: Request) -> Response:
+        """A newcomer, whom an invitation lets in."""
+        return await minded(job, partial(_join, request))
+
+    @app.get("/p2p/{job}/roster")
+    async def roster(job: str, request: Request, newer: int = 0) -> Response:
+        """The roster, for members."""
+        return await minded(job, partial(_roster, request, newer))
+
+
 async def _decree(request: Request, keeper: Keeper) -> Response:
     await keeper.decree(await _word(request, ModeRecord.BYTES_MAX))
     return Response(status_code=204)
@@ -141,6 +171,29 @@ async def _decree(request: Request, keeper: Keeper) -> Response:
 async def _enter(request: Request, keeper: Keeper) -> Response:
     roster = await keeper.enter(_signed(request), await _word(request, ENTRY_BYTES_MAX))
     return Response(roster, media_type="application/json")
+
+
+async def _join(request: Request, keeper: Keeper) -> Response:
+    papers = await _rosters_of(keeper).join(_signed(request), await _word(request, JOIN_BYTES_MAX))
+    return Response(papers, media_type="application/json")
+
+
+async def _roster(request: Request, newer: int, keeper: Keeper) -> Response:
+    rosters = _rosters_of(keeper)
+    with keeper.gate_lock:
+        claim = keeper.gate.examine(_signed(request), wall_s())
+        keeper.gate.admit(claim, sha256(b""), wall_s())
+    exchange = request.scope[EXCHANGE]
+    exchange.peer, exchange.ledger = claim.node, keeper.ledger
+    found = rosters.newer(newer)
+    return Response(found, 200 if found else 204, media_type="application/json")
+
+
+def _rosters_of(keeper: Keeper) -> Rosters:
+    if keeper.rosters is None:
+        hint = "its coordinator admits nodes: shoal join URL --token TOKEN"
+        raise Refused("a coordinator keeps the roster of this job", code="peer.coordinated", hint=hint)
+    return keeper.rosters
 
 
 async def _word(request: Request, most: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli import config, data, jobs, nodes, peer, tokens
+from shoal.cli import config, data, jobs, nodes, peer, peer_join, tokens
 from shoal.cli.alerts import alerts
 from shoal.cli.algorithms import algorithms
 from shoal.cli.compare import compare
@@ -102,6 +102,8 @@ for command, panel in (
     (algorithms, ALONE),
 ):
     app.command(rich_help_panel=panel)(command)
+for peer_command in (peer_join.start, peer_join.join, peer_join.invite):
+    peer.app.command()(peer_command)
 for group, name, panel in (
     (jobs.app, "jobs", THERE),
     (nodes.app, "nodes", THERE),

@@ -20,8 +20,9 @@ from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.words import counted
 
 if TYPE_CHECKING:
+    from peer.admission import Admission
     from peer.invite import Invited
-    from peer.node import Summary
+    from peer.status import Summary
     from shoal.core.gossip import Learned
     from shoal.core.message import Metrics
 
@@ -74,6 +75,30 @@ class Net:
         ),
     ] = None
 
+
+@dataclass(frozen=True)
+class End:
+    """How this peer's part ends."""
+
+    linger: Annotated[
+        float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
+    ] = 60.0
+    books: Annotated[bool, typer.Option("--books", help="keep account of what is learned, to check it")] = False
+    output: ModelFile = None
+    force: Force = False
+
+
+BUILT_IN = frozenset(
+    {
+        "shoal.learn.digits:learner",
+        "shoal.learn.digits:compared",
+        "shoal.learn.mnist:learner",
+        "shoal.learn.mnist:stream",
+    }
+)
+"""Learners that a job which came over the network may name."""
+JOINED = "joined.json"
+"""File in the folder of a peer that joined by an invitation."""
 
 app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
 app.command()(export)
@@ -160,12 +185,7 @@ def run(
     *,
     mine: Mine,
     net: Net,
-    linger: Annotated[
-        float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
-    ] = 60.0,
-    books: Annotated[bool, typer.Option("--books", help="keep account of what is learned, to check it")] = False,
-    output: ModelFile = None,
-    force: Force = False,
+    end: End,
 ) -> int:
     """Take part in a job without a server, until its rounds are made or Ctrl-C.
 
@@ -174,6 +194,11 @@ def run(
     Data and code stay here; models travel. Ctrl-C once settles what is open and leaves, twice ends at once. Started
     again, it goes on where it was, also after a crash.
     """
+    return take_part(folder, mine, net, end)
+
+
+def take_part(folder: Path, mine: Mine, net: Net, end: End, admission: Admission | None = None) -> int:
+    """Run the peer of a folder to its end; return the exit code. `admission`: it admits newcomers."""
     try:
         from peer.running import run as run_peer
     except ModuleNotFoundError as error:
@@ -184,31 +209,49 @@ def run(
     from peer.node import Settings
     from shoal.runtime import logs
 
-    check_vacant(output, force=force)
+    check_vacant(end.output, force=end.force)
     papers = read_papers(folder, net.roster)
     logs.configure("peer", level=log_level(), node=papers.me.node)
     share_cache()
     settings = Settings(
         folder,
-        learner=mine.learner or "",
+        learner=own_learner(folder, papers.spec.learner, mine.learner),
         options=assignments(mine.option, "--option") if mine.option else {},
         device=mine.device or "",
         precision=mine.precision or "",
         join=joined(net.join or [], {one.node for one in papers.roster.peers}),
         roster=net.roster,
-        books=books,
-        linger_s=linger,
+        books=end.books,
+        linger_s=end.linger,
         lan=net.lan,
         bytes_per_hour=net.bytes_per_hour,
         min_peers=net.min_peers or 0,
+        admission=admission,
     )
     host, port = where(net.listen, papers.me.urls[0] if papers.me.urls else "", everywhere=net.lan)
     rounds = papers.spec.gossip.rounds or papers.spec.rounds
     with out.progress(papers.spec.name, rounds or None) as advance:
         advance(0.0, "loading the learner")
-        code, summary = run_peer(settings, host, port, Shown(advance, rounds), announced)
-    report(summary, save(folder, output) if output is not None else None)
+
+        def listens(name: str, port: int) -> None:
+            advance(0.0, "looking for the others")
+            announced(name, port)
+
+        code, summary = run_peer(settings, host, port, Shown(advance, rounds), listens)
+    report(summary, save(folder, end.output) if end.output is not None else None)
     return code
+
+
+def own_learner(folder: Path, of_job: str, given: str | None) -> str:
+    """Return the learner to run. A job that came over the network may name one of shoal's own, and no other code.
+
+    Raises `InvalidJob`.
+    """
+    if given or not (folder / JOINED).is_file() or of_job in BUILT_IN:
+        return given or ""
+    named = f"the job names the learner {of_job}" if of_job else "the job names no learner"
+    hint = "say which code of yours it is to run: --learner FILE.py:NAME"
+    raise InvalidJob(f"{named}, which came over the network", code="learner.foreign", hint=hint)
 
 
 def joined(texts: list[str], known: set[str]) -> dict[str, str]:

@@ -55,6 +55,11 @@ REASONS: dict[str, Reason] = {
         "another key already speaks for that node's name",
         "wait for a roster with the new key, or have the node admitted under another name",
     ),
+    "trust.invitation": Reason(
+        NotAllowed,
+        "the invitation has run out, or as many have used it as it allows",
+        "ask who invited you for a new one (shoal peer invite)",
+    ),
     "trust.replayed": Reason(
         NotAllowed, "a request of that number has been here, or is too late", "send it again under a new number"
     ),

@@ -4,6 +4,7 @@
     Charter      operator                  the job, its configuration and model, whose word counts, its policy
     JoinCert     coordinator               this key is that node, until then: its bearer may come in
     Roster       coordinator               who is in, and who is out for good
+    Invitation   operator                  its bearer may have a key of its own put into the roster
     ModeRecord   coordinator or operator   from here on with the server, or by gossip
     Manifest     coordinator               this version is official, and what it was made of
     Lease        coordinator               I am alive, in this term
@@ -16,7 +17,7 @@ What is signed are four lines: `shoal-paper-1`, the type, the SHA-256 of the cha
 itself: `root`) and the paper's canonical JSON. So a paper of one type, or of an earlier job of the same name, never
 passes for another. The charter is the root of trust: it must come by a way that is trusted already, and never changes.
 
-`JoinCert.not_after` is the only wall-clock time, and is compared with the verifier's own clock alone.
+`not_after`, of a `JoinCert` and an `Invitation`, is the only wall-clock time, compared with the verifier's own clock.
 """
 
 from __future__ import annotations
@@ -126,6 +127,23 @@ class Roster:
 
 
 @dataclass(frozen=True)
+class Invitation:
+    """Lets its bearers have keys of their own put into the roster, up to `uses` of them, until `not_after`."""
+
+    TYPE: ClassVar = "invitation"
+    BYTES_MAX: ClassVar = 4 * 1024
+
+    job: Name
+    serial: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Names this invitation: its uses are counted under it."""
+    uses: Annotated[int, Field(ge=1, le=PEERS_MAX)]
+    examples_max: Whole
+    """The greatest weight that a newcomer may claim; 0: any."""
+    not_after: Whole
+    """Seconds since 1970, UTC, by the clock of the peer that admits."""
+
+
+@dataclass(frozen=True)
 class ModeRecord:
     """From this on the job runs like that. Of two, the one of the higher (term, seq) holds."""
 
@@ -176,13 +194,19 @@ class Lease:
     ttl_s: Whole
 
 
-Paper = Charter | JoinCert | Roster | ModeRecord | Manifest | Lease
+Paper = Charter | JoinCert | Roster | Invitation | ModeRecord | Manifest | Lease
 P = TypeVar("P", bound=Paper)
 Ranked = Roster | ModeRecord | Lease
-KINDS: dict[str, type[Paper]] = {kind.TYPE: kind for kind in (Charter, JoinCert, Roster, ModeRecord, Manifest, Lease)}
+KINDS: dict[str, type[Paper]] = {
+    kind.TYPE: kind for kind in (Charter, JoinCert, Roster, Invitation, ModeRecord, Manifest, Lease)
+}
 
 SIGNED_BY = {
-    kind.TYPE: "operator" if kind is Charter else "coordinator or operator" if kind is ModeRecord else "coordinator"
+    kind.TYPE: "operator"
+    if kind in (Charter, Invitation)
+    else "coordinator or operator"
+    if kind is ModeRecord
+    else "coordinator"
     for kind in KINDS.values()
 }
 
@@ -246,7 +270,7 @@ def charter_of(values: Any) -> Charter:
 
 
 def _signer(paper: Paper, charter: Charter) -> str:
-    if isinstance(paper, Charter) or (isinstance(paper, ModeRecord) and paper.signer == "operator"):
+    if isinstance(paper, Charter | Invitation) or (isinstance(paper, ModeRecord) and paper.signer == "operator"):
         return charter.operator_pub
     return charter.coordinator_pub
 

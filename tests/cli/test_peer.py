@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from peer.node import Summary
-from shoal.cli import peer
-from shoal.core.errors import ShoalError
+from peer.folder import read_papers
+from peer.invitation import read_token
+from peer.status import Summary
+from shoal.cli import peer, peer_join
+from shoal.core.errors import InvalidJob, ShoalError
 from tests.cli.conftest import Shoal, envelope
 
 JOB = """
@@ -135,3 +137,71 @@ def test_an_address_without_a_name_of_the_roster_is_refused(text: str, hint: str
     with pytest.raises(ShoalError, match=r"--join ") as caught:
         peer.joined([text], {"a", "b"})
     assert hint in (caught.value.hint or "")
+
+
+# Joining by one string
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
+    """The folders of peers that would have run, and whether they admit newcomers."""
+    taken: list[tuple[Path, bool]] = []
+
+    def take_part(folder: Path, mine: object, net: object, end: object, admission: object = None) -> int:
+        taken.append((folder, admission is not None))
+        return 0
+
+    monkeypatch.setattr(peer_join, "take_part", take_part)
+    return taken
+
+
+def test_start_makes_a_job_and_prints_one_string(
+    shoal: Shoal, place: Path, job: Path, parts: list[tuple[Path, bool]]
+) -> None:
+    said = shoal("peer", "start", "job.toml", "--name", "a", "--listen", "127.0.0.1:9001", "--uses", "2")
+    assert said.exit_code == 0, said.output
+    assert "holds for 2 machines" in said.output
+    token = read_token(said.output.split("shoal peer join ")[1].split()[0])
+    assert (token.job, token.urls) == ("toys", ("http://127.0.0.1:9001",))
+    again = shoal("peer", "start", "job.toml", "--name", "a")
+    assert again.exit_code == 0
+    assert parts == [(Path("toys-peers/a"), True)] * 2
+    assert read_papers(place / "toys-peers" / "a").roster.version == 1
+    more = envelope(shoal("--json", "peer", "invite", "toys-peers", "--at", "http://10.0.0.1:7"))["data"]
+    assert read_token(more["invitation"]).urls == ("http://10.0.0.1:7",)
+
+
+def test_join_says_what_is_wrong(shoal: Shoal, place: Path, job: Path, parts: list[tuple[Path, bool]]) -> None:
+    said = shoal("peer", "join", "shoal-join-x")
+    assert said.exit_code == 2
+    assert "copy the whole string" in said.output
+    shoal("peer", "start", "job.toml", "--name", "a", "--listen", "127.0.0.1:9")
+    token = envelope(shoal("--json", "peer", "invite", "toys-peers"))["data"]["invitation"]
+    said = shoal("peer", "join", token)
+    assert said.exit_code == 3
+    assert "no peer of the invitation answers" in said.output
+    assert len(parts) == 1
+
+
+def test_code_that_came_over_the_network_is_not_run(tmp_path: Path) -> None:
+    assert peer.own_learner(tmp_path, "os:system", None) == ""  # the operator has carried this folder here
+    (tmp_path / peer.JOINED).write_text("{}")
+    for named in ("os:system", "shoal.learn.loading:load_learner", ""):
+        with pytest.raises(InvalidJob, match="over the network"):
+            peer.own_learner(tmp_path, named, None)
+    assert peer.own_learner(tmp_path, "os:system", "mine.py:learner") == "mine.py:learner"
+    assert peer.own_learner(tmp_path, "shoal.learn.digits:learner", None) == ""
+
+
+@pytest.mark.parametrize(
+    ("listen", "known", "expected"),
+    [
+        ("none", None, ()),
+        (None, (), ()),
+        ("10.0.0.9:7", None, ("http://10.0.0.9:7",)),
+        ("[::1]:7", None, ("http://[::1]:7",)),
+        (None, ("http://10.0.0.9:7",), ("http://10.0.0.9:7",)),
+    ],
+)
+def test_where_others_call_a_peer(listen: str | None, known: tuple[str, ...] | None, expected: tuple[str, ...]) -> None:
+    assert peer_join.addresses(listen, known) == expected

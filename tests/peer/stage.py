@@ -19,7 +19,8 @@ from peer.app import serving
 from peer.folder import read_papers
 from peer.invite import Invited, invite
 from peer.listening import listen
-from peer.node import Node, Settings, Summary
+from peer.node import Node, Settings
+from peer.status import Summary
 from shoal import peer_wire, wire
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.gossip import Learned

@@ -19,6 +19,7 @@ from shoal.trust.papers import (
     PEERS_MAX,
     REVOKED_MAX,
     Charter,
+    Invitation,
     JoinCert,
     Lease,
     Manifest,
@@ -65,6 +66,9 @@ EACH: dict[type[Paper], st.SearchStrategy[Any]] = {
     Roster: rosters(),
     ModeRecord: st.builds(ModeRecord, JOB, WHOLE, WHOLE, MODES, WHOLE, SHAS, TEXTS, SIGNERS),
     Manifest: st.builds(Manifest, JOB, WHOLE, WHOLE, WHOLE, SHAS, st.lists(SHAS, max_size=4).map(tuple), WHOLE),
+    Invitation: st.builds(
+        Invitation, JOB, st.from_regex(r"[0-9a-f]{32}", fullmatch=True), st.integers(1, 4096), WHOLE, WHOLE
+    ),
     Lease: st.builds(Lease, JOB, WHOLE, WHOLE, WHOLE, WHOLE, MODES, WHOLE),
 }
 PAPERS: st.SearchStrategy[Paper] = st.one_of(*EACH.values())
