@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from shoal.trust.envelope import Request, Signer, read_request, sha256
 from shoal.trust.gatekeeper import Gatekeeper
 from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, JoinCert, Lease, Manifest, ModeRecord, Paper, Peer, Roster, seal
+from shoal.trust.papers import Charter, Invitation, JoinCert, Lease, Manifest, ModeRecord, Paper, Peer, Roster, seal
 
 NOW = 1_800_000_000
 DAY = 86_400
@@ -54,11 +54,15 @@ def lease(term: int = 3, boot: int = 5, seq: int = 1) -> Lease:
 def papers() -> list[Paper]:
     """One of each type, and a mode record of either signer."""
     manifest = Manifest("digits", 3, 5, 7, SHA, (SHA, SHA[::-1]), 12)
-    return [CHARTER, cert(), roster(revoked="e"), mode(), mode(signer="operator", why="«ja»"), manifest, lease()]
+    invitation = Invitation("digits", "0f" * 16, 3, 500, NOW + DAY)
+    modes = [mode(), mode(signer="operator", why="«ja»")]
+    return [CHARTER, cert(), roster(revoked="e"), invitation, *modes, manifest, lease()]
 
 
 def sealed(paper: Paper, charter: Charter = CHARTER) -> bytes:
-    operators = isinstance(paper, Charter) or (isinstance(paper, ModeRecord) and paper.signer == "operator")
+    operators = isinstance(paper, Charter | Invitation) or (
+        isinstance(paper, ModeRecord) and paper.signer == "operator"
+    )
     return seal(paper, key("operator" if operators else "coordinator"), charter)
 
 
