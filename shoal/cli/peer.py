@@ -313,7 +313,7 @@ class Shown:
     def waiting(self, lines: Sequence[str]) -> None:
         """Tell for whom this peer waits, and why; with no lines, that it begins."""
         if not lines:
-            out.notice("all are here: learning begins")
+            out.notice("enough are here: learning begins")
             return
         self._advance(0.0, safe(lines[0].partition(";")[0]))
         for number, text in enumerate(lines):

@@ -151,13 +151,17 @@ def invite(
 
 def found(file: Path, folder: Path, node: str, here: Here, mine: Mine) -> None:
     """Make the operator's folder with this peer in it, or move this peer. Raises `ShoalError`."""
+    from peer.folder import config_sha, read_papers
     from peer.invite import Invited, invite
     from shoal.learn.loading import load_learner
     from shoal.spec import load_job
 
     known = listed_urls(folder / node)
     urls = addresses(here.listen, known)
-    if known is not None and urls == known:
+    if known is not None and read_papers(folder / node).charter.config_sha != config_sha(file):
+        hint = "a job that has begun is never changed: choose another folder with --out"
+        raise InvalidJob(f"{file} is not the job in {folder}", code="peer.config", hint=hint)
+    if urls == known:
         return
     spec = load_job(file)
     target = mine.learner or spec.learner

@@ -167,6 +167,8 @@ def test_start_makes_a_job_and_prints_one_string(
     assert again.exit_code == 0
     assert parts == [(Path("toys-peers/a"), True)] * 2
     assert read_papers(place / "toys-peers" / "a").roster.version == 1
+    job.write_text(JOB + "near = 0.01\n")
+    assert "not the job in toys-peers" in shoal("peer", "start", "job.toml", "--name", "a").output
     more = envelope(shoal("--json", "peer", "invite", "toys-peers", "--at", "http://10.0.0.1:7"))["data"]
     assert read_token(more["invitation"]).urls == ("http://10.0.0.1:7",)
 

@@ -181,7 +181,7 @@ def test_a_paper_of_another_job_is_refused() -> None:
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: f"{paper.TYPE} {getattr(paper, 'signer', '')}")
 @pytest.mark.parametrize("name", ["coordinator", "operator", "a"])
 def test_a_paper_counts_if_its_signer_counts(paper: Paper, name: str) -> None:
-    operators = isinstance(paper, Charter) or getattr(paper, "signer", "") == "operator"
+    operators = isinstance(paper, Charter | Invitation) or getattr(paper, "signer", "") == "operator"
     right = name == ("operator" if operators else "coordinator")
     assert code_of(lambda: seal(paper, key(name), CHARTER)) == ("taken" if right else "trust.signer")
     values = json.loads(sealed(paper))
