@@ -197,8 +197,11 @@ def run(
     return take_part(folder, mine, net, end)
 
 
-def take_part(folder: Path, mine: Mine, net: Net, end: End, admission: Admission | None = None) -> int:
-    """Run the peer of a folder to its end; return the exit code. `admission`: it admits newcomers."""
+def take_part(
+    folder: Path, mine: Mine, net: Net, end: End, admission: Admission | None = None, greeting: Sequence[str] = ()
+) -> int:
+    """Run the peer of a folder to its end; return the exit code. With `admission` it admits newcomers; it prints
+    `greeting` as soon as it answers them."""
     try:
         from peer.running import run as run_peer
     except ModuleNotFoundError as error:
@@ -236,6 +239,8 @@ def take_part(folder: Path, mine: Mine, net: Net, end: End, admission: Admission
         def listens(name: str, port: int) -> None:
             advance(0.0, "looking for the others")
             announced(name, port)
+            for line in greeting:
+                out.notice(line)
 
         code, summary = run_peer(settings, host, port, Shown(advance, rounds), listens)
     report(summary, save(folder, end.output) if end.output is not None else None)

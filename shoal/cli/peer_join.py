@@ -92,9 +92,7 @@ def start(file: JobFile, *, folder: Out = None, here: Here, mine: Mine, bounds: 
     found(file, where, node, here, mine)
     admission = Admission.open(where)
     text, shown = invitation(admission, bounds, first=node)
-    out.notice(shown)
-    out.notice(f"  shoal peer join {text}\n")
-    return take_part(where / node, mine, here.net(), end, admission)
+    return take_part(where / node, mine, here.net(), end, admission, [shown, f"  shoal peer join {text}\n"])
 
 
 @spread

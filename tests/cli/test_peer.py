@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,8 +148,10 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
     """The folders of peers that would have run, and whether they admit newcomers."""
     taken: list[tuple[Path, bool]] = []
 
-    def take_part(folder: Path, mine: object, net: object, end: object, admission: object = None) -> int:
-        taken.append((folder, admission is not None))
+    def take_part(folder: Path, mine: object, net: object, end: object, *host: Any) -> int:
+        taken.append((folder, bool(host)))
+        for line in host[1] if host else ():
+            peer_join.out.notice(line)
         return 0
 
     monkeypatch.setattr(peer_join, "take_part", take_part)

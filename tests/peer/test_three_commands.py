@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from tests.house.sources import ROOT
 
 TEXT = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8").partition("## Folders made by hand")[0]
-PATIENCE_S = 400.0
+PATIENCE_S = 300.0
 STRING = re.compile(r"shoal-join-[A-Za-z0-9_-]+")
 
 
