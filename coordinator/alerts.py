@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["node-lost", "quorum-missed", "diverged", "no-progress", "disk-low"]
+Kind = Literal["node-lost", "quorum-missed", "diverged", "no-progress", "disk-low", "node-limited"]
 
 HOLD_S: dict[Kind, float] = {
     "node-lost": 0.0,
@@ -18,6 +18,7 @@ HOLD_S: dict[Kind, float] = {
     "diverged": 0.0,
     "no-progress": 0.0,
     "disk-low": 5.0,
+    "node-limited": 0.0,
 }
 """How long a condition must hold before anybody is told: those that are 0 have waited already."""
 
@@ -60,6 +61,8 @@ class JobNow:
     got: int = 0
     quorum: int = 0
     """Reports that its round has, and needs. 0: it is not below its quorum."""
+    limited: tuple[tuple[str, str], ...] = ()
+    """Nodes whose last update was refused, or not counted in full, for its size; and why."""
     diverged: str = ""
     """What is not finite; empty: nothing."""
 
@@ -94,6 +97,8 @@ def conditions(now: Now, limits: Limits, open_keys: frozenset[Key] = frozenset()
 def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
     for node in job.lost:
         yield Condition("node-lost", f"{node} has fallen silent", job.name, node)
+    for node, why in job.limited:
+        yield Condition("node-limited", f"{node}: {why}", job.name, node)
     if job.quorum:
         text = f"{job.got} of the {job.quorum} reports that a round needs, and its deadline has passed"
         yield Condition("quorum-missed", text, job.name)

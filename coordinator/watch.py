@@ -125,6 +125,7 @@ class Watch:
             waited_s=now - self._ran[name][1] if with_server else 0.0,
             usual_s=median(hub.seconds) if hub.seconds else None,
             lost=tuple(m.node for m in hub.roster.all() if not m.here and m.node in presence.lost),
+            limited=tuple(sorted(hub.limited.items())),
             got=got,
             quorum=quorum,
             diverged=bad.get(name, ""),

@@ -43,6 +43,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from shoal import misfits
 from shoal.core.algorithm import Algorithm
+from shoal.core.bounds import Bounds
 from shoal.core.drain import Drain
 from shoal.core.errors import InvalidJob
 from shoal.core.failover import Failover
@@ -89,10 +90,26 @@ class HeldOut(_Table):
 
 
 class Limits(_Table):
-    """What the coordinator refuses in this job. Zero: no limit beyond the coordinator's own."""
+    """What the coordinator refuses in this job, or does not count."""
 
-    update_norm_max: float = Field(0.0, ge=0, description="greatest Euclidean norm of an update")
+    update_norm_max: float = Field(0.0, ge=0, description="greatest Euclidean norm of an update; 0: any")
     weight_max: float = Field(1e9, gt=0, le=1e15, description="greatest number of examples that a node may claim")
+    norm_factor: float = Field(
+        Bounds.norm_factor,
+        ge=0,
+        allow_inf_nan=False,
+        description="an update may be so many times as long as is typical of the job's nodes (three at least); 0: any",
+    )
+    share_max: float = Field(
+        Bounds.share_max,
+        ge=0.5,
+        le=1,
+        description="greatest share of a version's weight that one node has, in jobs of three nodes or more; 1: all",
+    )
+
+    def bounds(self) -> Bounds:
+        """What one node can do to a version at most. Raises `InvalidJob`."""
+        return Bounds(self.norm_factor, self.share_max)
 
 
 class Gossip(_Table):
@@ -258,6 +275,7 @@ class JobSpec(_Table):
             term,
             self.build_selection(),
             self.shards,
+            self.limits.bounds(),
         )
 
     def build_algorithm(self) -> Algorithm:

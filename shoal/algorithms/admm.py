@@ -27,7 +27,7 @@ own with its next report, for its dual is in its private memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
@@ -92,6 +92,18 @@ class ADMM(Algorithm):
         contribution = add(z, tree_slot(update.slots, "model"))
         totals.drop(LAST + name, WEIGHT + name)
         totals.add({LAST + name: contribution, WEIGHT + name: weight}, 1.0, norm(contribution))
+        return totals
+
+    @property
+    def weighs(self) -> bool:
+        """Return whether nodes weigh as much as they have examples."""
+        return self.weighted
+
+    def reweigh(self, totals: Totals, update: Update, weight: float, discount: float) -> Totals:
+        """Take the contribution anew, with that weight."""
+        count, total = totals.count, totals.weight
+        totals = self.fold(totals, replace(update, weight=weight), discount)
+        totals.count, totals.weight = count, total
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

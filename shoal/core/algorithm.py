@@ -13,7 +13,7 @@ private *memory* (slots too, committed only when the node's report was acknowled
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from shoal.core.errors import InvalidPayload
@@ -164,6 +164,19 @@ class Algorithm:
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take one report into the round's totals."""
         totals.add(update.slots, discount if self.alike else update.weight * discount, update.norm)
+        return totals
+
+    @property
+    def weighs(self) -> bool:
+        """Whether what a report counts depends on the weight that its node claims."""
+        return not self.alike
+
+    def reweigh(self, totals: Totals, update: Update, weight: float, discount: float) -> Totals:
+        """Let an update that was folded count with that weight in place of its own. (For a `fold` that adds in
+        proportion to the weight; another one overrides this as well, or its weights are not bounded.)"""
+        count = totals.count
+        totals = self.fold(totals, replace(update, weight=weight - update.weight), discount)
+        totals.count = count
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.core.message import Order, Report
+from shoal.core.algorithm import Update
+from shoal.core.bounds import Shares
+from shoal.core.message import Order, OrderId, Report
 from shoal.core.metric import PIECES, Means
 from shoal.core.roster import Member
 from shoal.core.sums import SumKind, Totals
@@ -35,6 +37,11 @@ class Gathered:
         self.totals = totals if totals is not None else Totals(sums)
         self.means: dict[int, Means] = {}
         self.trial: Trial | None = None
+        self.unjudged: list[tuple[Report, Update]] = []
+        """What was summed while too few nodes had reported to say whether it is plausible."""
+        self.shares = Shares()
+        self.counted: dict[OrderId, float] = {}
+        """By report, what it weighs where that is less than it says."""
 
     def take(self, report: Report, order: Order) -> None:
         """Remember a report that counts."""
@@ -45,6 +52,18 @@ class Gathered:
         if order.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
             self.late.add(report.node)
         self.nbytes += report.body.nbytes if report.body is not None else 0
+
+    def forget(self, report: Report) -> None:
+        """A report that has counted does not after all."""
+        at = self.reports.index(report)
+        del self.reports[at], self.reporters[at]
+        if report.node not in self.reporters:
+            del self.norms[report.node], self.pieces[report.node]
+            self.late.discard(report.node)
+
+    def weight_of(self, report: Report) -> float:
+        """What a report weighs in the next version."""
+        return self.counted.get(report.order, report.weight)
 
     def adds(self, member: Member) -> bool:
         """Whether a member that has carried on has more to bring than what has come in and what is waited for."""

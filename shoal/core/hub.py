@@ -56,7 +56,6 @@ from shoal.core.message import (
 )
 from shoal.core.metric import FINISHED, Means
 from shoal.core.plan import Plan
-from shoal.core.roster import Member
 from shoal.core.schedule import Close, Schedule
 from shoal.core.tree import Layout, Slots
 
@@ -235,12 +234,10 @@ class Hub(HubActs):
         slots = unpack(self.plan.filters, self.bodies.get(report.body), self.algorithm.reply(self.slots))
         update = Update(report.node, order.version, report.weight, slots, report.norm, self.sent_with(order))
         self.open_round(now)
-        discount = self.algorithm.discount(staleness)
-        self.gathered.totals = self.algorithm.fold(self.gathered.totals, update, discount)
-        self.gathered.take(report, order)
+        excluded = self._fold(report, order, update)
         self.roster[report.node].trained(report)
         self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
-        return self._measure(report, order.version)
+        return [*excluded, *self._measure(report, order.version)]
 
     def _take_back(self, report: Report, order: Order, now: float) -> list[Effect]:
         """A peer's model, relative to the version that the job went away with."""
@@ -280,15 +277,6 @@ class Hub(HubActs):
         member.away = member.order.kind == "gossip" and event.phase == "upload"  # its model, not that it was asked
         member.answer(ack)
         return [note, *notes, Send(event.node, ack)]
-
-    def _count_failure(self, member: Member) -> list[Effect]:
-        """Remember a failed order; say so when the node has failed too often to be asked again."""
-        member.failures += 1
-        self.gathered.failed.add(member.node)
-        if not member.suspended:
-            return []
-        text = f"{member.node} failed {member.failures} times in a row and is not asked again until it restarts"
-        return [Note("warning", text, self.version, member.node)]
 
     def _leave(self, event: Leave, now: float) -> list[Effect]:
         member = self.roster.get(event.node)
@@ -374,10 +362,9 @@ class Hub(HubActs):
             return
         for node in gathered.trial.judges:
             self.roster[node].order = None
-        gathered.trial, gathered.totals = None, self.nothing()
-        for report in gathered.reports:
-            assert report.body is not None
-            gathered.totals.add(self.bodies.get(report.body), report.weight, report.norm)
+        gathered.trial = None
+        gathered.counted.clear()
+        self._sum_back()
 
     def _set_down(self, why: str, now: float) -> list[Effect]:
         """Let what has come in count, and nothing stand any more."""

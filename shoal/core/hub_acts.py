@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from shoal.core import away
 from shoal.core.algorithm import tree_slot
-from shoal.core.hub_state import Calm, HubState, Phase
+from shoal.core.hub_bounds import HubBounds
+from shoal.core.hub_state import Calm, Phase
 from shoal.core.machine import Effect, Note, Save, Send, Version, Wake
 from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
@@ -23,7 +24,7 @@ SECONDS_KEPT = 16
 """Durations of past versions that a schedule may look at."""
 
 
-class HubActs(HubState):
+class HubActs(HubBounds):
     """Between the state and the events: every method changes the state, and says what follows from it."""
 
     def _begin(self, start: Ref, why: str, now: float) -> list[Effect]:
@@ -170,13 +171,18 @@ class HubActs(HubState):
         """Make the next version. Orders of this one are withdrawn unless the schedule says otherwise."""
         gathered = self.gathered
         assert gathered.opened is not None
+        capped = self._cap_share() if self.mode == "server" else []
         weight, opened, asked = float(gathered.totals.weight), gathered.opened, len(gathered.heard_of)
         asked = max(asked, len(gathered.reports))  # some have been asked again
         view = self.look(now)
         self.version += 1
         rebase = close.rebase or self.plan.differs
         self.slots = self._taken_back() if self.mode == "returning" else self._stepped(rebase)
-        reports = tuple((r.node, r.order, r.weight, r.body.digest) for r in gathered.reports if r.body is not None)
+        counts = [(report, gathered.weight_of(report)) for report in gathered.reports]
+        reports = tuple((r.node, r.order, counted, r.body.digest) for r, counted in counts if r.body is not None)
+        for report in gathered.reports:
+            if report.order not in gathered.counted:
+                self.limited.pop(report.node, None)
         self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
         if not close.keep:
             self._withdraw()
@@ -188,6 +194,7 @@ class HubActs(HubState):
             view = replace(view, reports=())  # they violate nothing
         self.numbers = self.schedule.numbers(view, close)
         effects: list[Effect] = [
+            *capped,
             Note("decision", f"version {self.version}: {close.why}", self.version),
             Save(Version(self.version, model, close.why, opened, now, weight, reports, asked, self.numbers)),
         ]
@@ -223,13 +230,14 @@ class HubActs(HubState):
     def _bring_in(self, why: str, now: float) -> list[Effect]:
         """All is in that can be waited for: have it measured, and take it, or leave that to an operator."""
         gathered, gate = self.gathered, self.plan.gate
+        bounded = self._bound_back() if gathered.trial is None else []
         if not gate or not gathered.reports:
-            return self._merge(why, now)
+            return bounded + self._merge(why, now)
         if gathered.trial is None:
             ref = self.bodies.put(self._merged())
             gathered.trial = Trial(ref, self.bodies.get(ref), gathered.reports, now)
             judges = counted(len(gathered.trial.judges), "node")
-            return [Note("decision", f"{why}; {judges} measure it before it counts", self.version)]
+            return [*bounded, Note("decision", f"{why}; {judges} measure it before it counts", self.version)]
         found = gathered.trial.text()
         if gathered.trial.worse(gate) and not gathered.trial.held:
             gathered.trial.held = True

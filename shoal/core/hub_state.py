@@ -9,6 +9,7 @@ from typing import Any, Literal
 from shoal.core.algorithm import Algorithm
 from shoal.core.anchor import Anchor, anchor_refs
 from shoal.core.away import Mode
+from shoal.core.bounds import Recent
 from shoal.core.gathered import Gathered
 from shoal.core.message import Bodies, Kind, Metrics, Order, Ref
 from shoal.core.metric import PROBE
@@ -80,6 +81,9 @@ class HubState:
         self._barred: tuple[object, dict[str, str]] = None, {}
         self.left_out = ""
         """What was last said of members that are not asked."""
+        self.recent = Recent()
+        self.limited: dict[str, str] = {}
+        """Nodes whose last update was too long or too heavy, and why."""
         self.clear_round()
 
     def clear_round(self) -> None:
@@ -200,6 +204,8 @@ class HubState:
             "roster": self.roster.state(),
             "anchor": self.anchor.state(),
             "gathered": self.gathered.state(),
+            "recent": self.recent.state(),
+            "limited": dict(self.limited),
         }
 
     def take_up(self, state: Mapping[str, Any]) -> None:
@@ -207,6 +213,7 @@ class HubState:
         for name in PLAIN:
             setattr(self, name, state.get(name, getattr(self, name)))  # a snapshot may be older than the name
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
+        self.recent, self.limited = Recent.restore(state.get("recent")), dict(state.get("limited", {}))
         self._barred = None, {}
         if state["model"] is not None:
             self._take(Ref(**state["model"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from shoal.core.bounds import Bounds
 from shoal.core.filter import Filter
 from shoal.core.message import Ref
 from shoal.core.selection import Selection
@@ -37,6 +38,8 @@ class Plan:
     """Who may be asked, and who is when fewer are wanted."""
     shards: int = 1
     """Parts that the model is split into at the hub (`shoal.core.shards`)."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """What one node can do to a version at most."""
 
     @property
     def differs(self) -> bool:

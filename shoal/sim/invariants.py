@@ -121,7 +121,8 @@ class Checker(Watch):
             made_for, since = self._orders[key[1]].version, self._base.number if self._base else version.number - 1
             in_time = made_for >= since or (not self._base and hub.schedule.admits(since - made_for))
             require(in_time, "fresh: {} counts an update that was made for {}", version, made_for)
-        missing = self._acked - set(keys)
+        excluded = {key for key in self._acked - set(keys) if _taken_back(hub, *key)}
+        missing = self._acked - set(keys) - excluded
         require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
         self._acked.clear()
         if self._versions:
@@ -165,7 +166,7 @@ class Checker(Watch):
             return
         key = (node, message.order)
         if key not in self._closed:
-            here = any((report.node, report.order) == key for report in hub.gathered.reports)
+            here = any((report.node, report.order) == key for report in hub.gathered.reports) or _taken_back(hub, *key)
             require(here, "kept: {} is acknowledged as counted, but it is in no version", key)
             self._acked.add(key)
 
@@ -187,7 +188,8 @@ class Checker(Watch):
             for before, after in zip(self._at_crash, everything(hub), strict=True):
                 require(before == after, "replay: the state was {}, and is now {}", before, after)
         held = {(report.node, report.order) for report in hub.gathered.reports}
-        require(held >= self._acked, "kept: {} were acknowledged as counted, and are gone", self._acked - held)
+        gone = {key for key in self._acked - held if not _taken_back(hub, *key)}
+        require(not gone, "kept: {} were acknowledged as counted, and are gone", gone)
 
     def started(self, node: str, work: Work) -> None:
         """A node begins an order."""
@@ -257,6 +259,13 @@ class Memories:
         lost = {key for key in self._made if key[0] == node}
         self._gone |= lost
         self._damaged |= lost
+
+
+def _taken_back(hub: Hub, node: str, order: OrderId) -> bool:
+    """Whether a report was found to be implausible after it had been acknowledged as counted."""
+    member = hub.roster.get(node)
+    answered = member.answered if member is not None else None
+    return answered is not None and answered.order == order and not answered.counted
 
 
 def floats(tree: Tree) -> Array:

@@ -11,13 +11,14 @@ from math import inf, nan
 from random import Random
 
 from shoal.algorithms.dynamic import DynamicAveraging
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.filter import Filter
 from shoal.core.hub import Plan
 from shoal.core.machine import Result
 from shoal.core.message import Bodies, Order, Ref, Status
 from shoal.core.schedule import Schedule
+from shoal.core.tree import scale
 from shoal.filters.delta import Delta
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
@@ -77,6 +78,8 @@ class Scenario:
     """The chance of that, while there are faults."""
     poison: float
     """The chance that an update is not finite, or too large for a fixed-point sum, while there are faults."""
+    liar: str = ""
+    """The node whose updates are 1e15 times too long, or a million times too heavy; empty: none."""
 
 
 def draw(seed: int) -> Scenario:
@@ -108,7 +111,16 @@ def draw_storm(seed: int, rng: Random) -> Scenario:
         frail=frail if schedule.deadline_s else frozenset(),
         hanging=0.2,
         poison=rng.choice((0.0, 0.0, 0.0, 0.1)),
+        liar=draw_liar(seed, nodes, setup.plan, filters),
     )
+
+
+def draw_liar(seed: int, nodes: tuple[str, ...], plan: Plan, filters: tuple[Filter, ...]) -> str:
+    """In a job of several nodes perhaps one that lies, unless what it says is refused for other reasons anyway. (From
+    a source of its own, so that all else is drawn as it was.)"""
+    rng = Random(f"liar of {seed}")
+    several = len(nodes) > 3 and plan.sums == "float64" and not filters
+    return rng.choice(nodes) if several and rng.random() < 0.4 else ""
 
 
 def draw_stall(seed: int, rng: Random) -> Scenario:
@@ -289,8 +301,22 @@ class Nodes:
             return made
         if made.body is None or self._scenario.setup.plan.filters:
             return made
+        return self._poisoned(made)
+
+    def _poisoned(self, made: Result) -> Result:
+        assert made.body is not None
         poisoned = toy_tree((0.0, self._rng.choice((nan, 1e8)), 0.0), 1)
         return replace(made, body=self._bodies.put({**self._bodies.get(made.body), "model": poisoned}))
+
+    def lie(self, order: Order, made: Result | Status | None) -> Result | Status | None:
+        """What becomes of a result on the liar's way to the hub."""
+        if order.node != self._scenario.liar or order.kind != "train" or not isinstance(made, Result):
+            return made
+        if order.id[1] % 2:
+            return replace(made, weight=999_999.0)
+        assert made.body is not None
+        slots = self._bodies.get(made.body)
+        return replace(made, body=self._bodies.put({**slots, "model": scale(tree_slot(slots, "model"), 1e15)}))
 
 
 @dataclass
@@ -308,7 +334,7 @@ class Unlucky:
     def piece(self, order: Order) -> Result | Status | None:
         made = self.begun.piece(order)
         self.nodes.checked(order, self.memory, made)
-        return self.nodes.spoilt(made)
+        return self.nodes.lie(order, self.nodes.spoilt(made))
 
     def may_go_on(self, order: Order) -> bool:
         return self.begun.may_go_on(order)

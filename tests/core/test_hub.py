@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.bounds import Bounds
 from shoal.core.errors import InvalidPayload
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Done, Effect, Lost, Note, Save, Send, Version
@@ -33,7 +34,8 @@ def model(*numbers: float) -> Tree:
 def hub_of(bodies: MemoryBodies, sums: SumKind = "float64", **how) -> Hub:
     """A hub at the beginning of its first round, with five nodes."""
     start = bodies.put({"model": how.pop("model", model(1.0, 2.0))})
-    plan = Plan(how.pop("versions", 3), 7, sums, start, filters=how.pop("filters", ()), gate=how.pop("gate", 0.0))
+    more = {name: how.pop(name) for name in ("filters", "gate", "bounds") if name in how}
+    plan = Plan(how.pop("versions", 3), 7, sums, start, **more)
     algorithm = how.pop("algorithm", Algorithm())
     hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), bodies)
     for event in (Boot(), *map(Join, NODES)):
@@ -64,7 +66,7 @@ def test_the_model_does_not_depend_on_who_reports_first(updates, order) -> None:
     results: dict[str, list[Tree]] = {"float64": [], "fixed": []}
     for sums, models in results.items():
         for nodes in (NODES, order):
-            hub = hub_of(MemoryBodies(), sums)  # type: ignore[arg-type]
+            hub = hub_of(MemoryBodies(), sums, bounds=Bounds(0.0, 1.0))  # type: ignore[arg-type]
             for node in nodes:
                 x, y, weight = updates[NODES.index(node)]
                 hub.on(report(hub, node, {"model": model(x, y)}, weight), 1.0)

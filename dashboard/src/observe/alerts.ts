@@ -7,6 +7,7 @@ export const KINDS: Record<Alert["kind"], { text: string; icon: IconName }> = {
   "quorum-missed": { text: "Quorum missed", icon: "apart" },
   diverged: { text: "Diverged", icon: "failed" },
   "no-progress": { text: "No progress", icon: "stale" },
+  "node-limited": { text: "Node limited", icon: "failed" },
   "disk-low": { text: "Disk low", icon: "server" },
 };
 

@@ -1,0 +1,320 @@
+"""One node's influence is bounded without any setting: by what is typical of all, and by its share of the weight."""
+
+import json
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.admm import ADMM
+from shoal.algorithms.asgd import AsyncSGD
+from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.bounds import NODES_KEPT, UPDATES_KEPT, Bounds, Recent
+from shoal.core.errors import InvalidJob
+from shoal.core.hub import Hub
+from shoal.core.machine import Boot, Effect, Note, Save, Send, Version
+from shoal.core.message import Ack, Join, Order, Report, Switch
+from shoal.core.plan import Plan
+from shoal.core.tree import Tree, norm
+from shoal.schedules.buffer import Buffer
+from shoal.schedules.drift import Drift
+from shoal.schedules.rounds import Rounds
+from shoal.sim.bodies import MemoryBodies
+
+LIE = 1e15
+
+
+class Job:
+    """A hub and its nodes, which report whatever a test wants."""
+
+    def __init__(self, *nodes: str, bounds: Bounds | None = None, **how) -> None:
+        self.bodies, self.nodes = MemoryBodies(), nodes
+        start = self.bodies.put({"model": Tree.of({"w": np.zeros(4)})})
+        quorum = len(nodes)
+        schedule = how.pop("schedule", Rounds(min_nodes=quorum, quorum=quorum))
+        plan = Plan(100, start=start, bounds=bounds or Bounds())
+        self.hub = Hub(plan, how.pop("algorithm", ALGORITHM), schedule, self.bodies)
+        self.journal: list[tuple[object, float]] = []
+        for event in (Boot(), *map(Join, nodes)):
+            self.on(event)
+
+    def on(self, event: object) -> list[Effect]:
+        self.journal.append((event, 0.0))
+        return self.hub.on(event, 0.0)  # type: ignore[arg-type]
+
+    def report(self, node: str, length: float, weight: float = 1.0) -> list[Effect]:
+        order = self.hub.standing(node)
+        assert isinstance(order, Order), order
+        update = Tree.of({"w": np.array([length, 0.0, 0.0, 0.0])})
+        ref = self.bodies.put({"model": update})
+        return self.on(Report(node, order.id, order.version, weight, ref, {}, norm(update)))
+
+    def round(self, **lengths: float) -> None:
+        for node, length in lengths.items():
+            self.report(node, length)
+
+    @property
+    def model(self) -> float:
+        return float(tree_slot(self.hub.slots, "model")["w"][0])
+
+
+ALGORITHM = Algorithm()
+
+
+def ack(effects: list[Effect]) -> Ack:
+    (found,) = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+    return found
+
+
+def texts(effects: list[Effect], kind: str) -> list[str]:
+    return [e.text for e in effects if isinstance(e, Note) and e.kind == kind]
+
+
+def test_an_update_of_1e15_does_not_count() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4))
+    job.round(a=1.0, b=1.2, c=0.8, liar=1.0)
+    assert job.model == pytest.approx(1.0)
+    job.round(a=1.0, b=1.0)
+    effects = job.report("liar", LIE)
+    assert not ack(effects).counted
+    assert "an update of norm 1e+15 is 1e+15 times the typical 1" in ack(effects).why
+    assert texts(effects, "refusal") == [f"liar: {ack(effects).why}"]
+    assert job.hub.limited == {"liar": ack(effects).why}
+    job.report("c", 1.0)
+    assert job.hub.version == 2
+    assert job.model == pytest.approx(2.0)
+    job.round(a=1.0, b=1.0, liar=1.0, c=1.0)
+    assert job.hub.limited == {}
+
+
+@pytest.mark.parametrize("order", [("liar", "a", "b", "c"), ("a", "liar", "b", "c"), ("a", "b", "liar", "c")])
+def test_not_in_the_first_round_either(order: tuple[str, ...]) -> None:
+    job = Job("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4))
+    seen = [note for node in order for note in texts(job.report(node, LIE if node == "liar" else 1.0), "refusal")]
+    assert len(seen) == 1
+    assert "1e+15" in seen[0]
+    assert job.hub.version == 1
+    assert job.model == pytest.approx(1.0)
+    again = job.hub.roster["liar"].answered
+    assert again is not None
+    assert not again.counted
+
+
+def test_the_sum_is_the_same_to_the_bit_as_without_the_liar() -> None:
+    said = {"liar": LIE, "a": 0.1, "b": 0.7, "c": 0.3}
+    job, honest = Job("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4)), Job("a", "b", "c")
+    for node, length in said.items():
+        job.report(node, length, 3.0)
+        if node != "liar":
+            honest.report(node, length, 3.0)
+    assert job.model == honest.model
+
+
+def test_three_refusals_and_it_is_not_asked_again() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4))
+    job.round(a=1.0, b=1.0, c=1.0, liar=1.0)
+    for _ in range(3):
+        assert not ack(job.report("liar", LIE)).counted
+        job.round(a=1.0, b=1.0, c=1.0)
+    assert job.hub.roster["liar"].suspended
+    assert job.model == pytest.approx(4.0)
+
+
+def test_honest_first_rounds_of_unlike_nodes_count() -> None:
+    """One has a hundred times as many batches as the others, and so an update that is nearly as much longer."""
+    job = Job("a", "b", "c")
+    job.round(a=0.01, b=0.01, c=0.9)
+    assert job.hub.version == 1
+    assert not job.hub.limited
+
+
+def test_norms_that_fall_and_rise_again_count() -> None:
+    job = Job("a", "b", "c")
+    for length in (1.0, 1e-3, 1e-9, 0.0, 0.0, 1.0, 50.0, 2000.0):
+        job.round(a=length, b=length, c=length)
+    assert not job.hub.limited
+    assert job.hub.version == 8
+
+
+def test_when_all_grow_at_once_the_limit_follows() -> None:
+    """A round is lost, not the job: refused norms are remembered like others."""
+    job = Job("a", "b", "c")
+    job.round(a=1.0, b=1.0, c=1.0)
+    for _ in range(6):
+        for node in job.nodes:
+            if isinstance(job.hub.standing(node), Order):
+                job.report(node, 1e6)
+    assert job.hub.version > 1
+    assert not job.hub.limited
+
+
+def test_one_or_two_nodes_have_nobody_to_be_compared_with() -> None:
+    for nodes in (("a",), ("a", "b")):
+        job = Job(*nodes)
+        for length in (1.0, 1e9, 1.0):
+            for node in nodes:
+                assert ack(job.report(node, length, 1e8 if node == "a" else 1.0)).counted
+        assert job.hub.version == 3
+        assert not job.hub.limited
+
+
+def test_a_stranger_who_is_asked_alone_is_compared_with_earlier_rounds() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Buffer(size=1, min_nodes=4))
+    job.round(a=1.0, b=1.0, c=1.0)
+    assert not ack(job.report("liar", LIE)).counted
+    assert job.model == pytest.approx(3.0)
+
+
+def test_a_weight_of_999_999_999_does_not_drown_the_others() -> None:
+    job = Job("a", "b", "c", "liar")
+    for node in ("a", "b", "c"):
+        job.report(node, 1.0, 100.0)
+    effects = job.report("liar", -2.0, 999_999_999.0)
+    share = Bounds.share_max
+    assert job.model == pytest.approx(1.0 * (1 - share) - 2.0 * share)
+    (version,) = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, Version)]
+    assert {node: weight for node, _, weight, _ in version.reports}["liar"] == pytest.approx(900.0)
+    assert version.weight == pytest.approx(1200.0)
+    (warning,) = texts(effects, "warning")
+    assert "liar: a weight of 1e+09 counts as 900" in warning
+    assert job.hub.limited.keys() == {"liar"}
+
+
+def test_nor_that_of_a_single_other_one() -> None:
+    """Two of four are asked; of the other two it is known what an update weighs."""
+    job = Job("a", "b", "c", "liar", schedule=Rounds(cohort=2, quorum=2, min_nodes=4))
+    for _ in range(20):
+        for node in job.nodes:
+            if isinstance(job.hub.standing(node), Order):
+                lies = node == "liar" and len(job.hub.recent.weights) >= 3
+                job.report(node, -1.0 if lies else 1.0, 999_999_999.0 if lies else 100.0)
+    weights = told_weights(job)
+    assert 300.0 in weights
+    assert max(weights) == 300.0
+
+
+def told_weights(job: Job) -> list[float]:
+    """What the liar's updates weighed in versions, by a second hub that is fed the same."""
+    twin = Hub(job.hub.plan, job.hub.algorithm, job.hub.schedule, job.bodies)
+    effects = [effect for event, now in job.journal for effect in twin.on(event, now)]  # type: ignore[arg-type]
+    versions = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, Version)]
+    return [weight for one in versions for node, _, weight, _ in one.reports if node == "liar"]
+
+
+def test_nor_in_several_reports_of_one_version() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Buffer(size=8, min_nodes=4))
+    for node in ("liar", "a", "liar", "b", "liar", "c", "liar", "liar"):
+        job.report(node, -1.0 if node == "liar" else 1.0, 1e8 if node == "liar" else 1.0)
+    assert job.hub.version == 1
+    assert job.model == pytest.approx(1.0 - 2 * Bounds.share_max, abs=1e-6)
+
+
+def test_weights_as_unlike_as_honest_ones_are_count_in_full() -> None:
+    job = Job("a", "b", "c")
+    for node, weight in {"a": 1.0, "b": 2.0, "c": 9.0}.items():
+        assert not texts(job.report(node, weight, weight), "warning")
+    assert job.model == pytest.approx((1 + 4 + 81) / 12, abs=1e-14)
+    assert not job.hub.limited
+
+
+def test_a_heavy_contribution_that_the_hub_keeps() -> None:
+    job = Job("a", "b", "c", algorithm=ADMM())
+    for node, weight in {"a": 1.0, "b": 1.0, "c": 999_999_999.0}.items():
+        job.report(node, -1.0 if node == "c" else 1.0, weight)
+    assert job.model == pytest.approx(1.0 - 2 * Bounds.share_max)
+    plain = Job("a", "b", "c", algorithm=ADMM(weighted=False))
+    for node, weight in {"a": 1.0, "b": 1.0, "c": 999_999_999.0}.items():
+        plain.report(node, -1.0 if node == "c" else 1.0, weight)
+    assert plain.model == pytest.approx(1 / 3)
+    assert not plain.hub.limited
+
+
+def test_the_weight_is_no_matter_where_all_count_alike() -> None:
+    job = Job("a", "b", "c", schedule=Rounds(quorum=3, min_nodes=3), algorithm=AsyncSGD(momentum=0.0))
+    for node, weight in {"a": 1.0, "b": 1.0, "c": 1e9}.items():
+        job.report(node, 1.0, weight)
+    assert job.model == pytest.approx(1.0)
+    assert not job.hub.limited
+
+
+def test_a_job_can_do_without_and_says_so() -> None:
+    job = Job("a", "b", "c", bounds=Bounds(0.0, 1.0))
+    job.report("a", 1.0)
+    job.report("b", 1.0)
+    job.report("c", LIE, 1e9)
+    assert job.model == pytest.approx(LIE)
+    with pytest.raises(InvalidJob, match="norm_factor"):
+        Bounds(norm_factor=0.5)
+    with pytest.raises(InvalidJob, match="share_max"):
+        Bounds(share_max=0.2)
+
+
+def test_the_journal_gives_the_same_verdicts() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4))
+    job.round(liar=LIE, a=1.0, b=1.2, c=0.8)
+    state, at = json.loads(json.dumps(job.hub.state())), len(job.journal)
+    job.report("liar", LIE)
+    job.round(a=1.0, b=1.0, c=1.0)
+    twin = Hub.restore(job.hub.plan, ALGORITHM, job.hub.schedule, job.bodies, state)
+    for event, now in job.journal[at:]:
+        twin.on(event, now)  # type: ignore[arg-type]
+    assert twin.state() == job.hub.state()
+    assert twin.limited == job.hub.limited
+
+
+def test_an_older_snapshot_has_none_of_it() -> None:
+    job = Job("a", "b", "c")
+    state = {name: value for name, value in job.hub.state().items() if name not in ("recent", "limited")}
+    twin = Hub.restore(job.hub.plan, ALGORITHM, job.hub.schedule, job.bodies, state)
+    assert twin.recent == Recent()
+    assert twin.limited == {}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    recent = Recent()
+    for number in range(1000):
+        recent.longest(f"n{number}", 1.0, 100.0)
+        recent.weighed(f"n{number}", 1.0)
+    assert len(recent.norms) == len(recent.weights) == NODES_KEPT
+    job = Job("a", schedule=Buffer(size=100))
+    for _ in range(99):
+        job.report("a", 1.0)
+    assert len(job.hub.gathered.unjudged) == UPDATES_KEPT == len(job.hub.gathered.shares.kept)
+
+
+def test_a_liar_among_peers_that_hand_back() -> None:
+    job = Job("a", "b", "c", "liar")
+    job.round(a=1.0, b=1.0, c=1.0, liar=1.0)
+    job.on(Switch("gossip"))
+    job.on(Switch("server"))
+    for node in ("a", "liar", "b"):
+        job.report(node, LIE if node == "liar" else 1.0)
+    effects = job.report("c", 1.0)
+    assert any("1e+15" in text for text in texts(effects, "refusal"))
+    assert job.model == pytest.approx(2.0)
+    assert job.hub.mode == "server"
+
+
+def test_a_heavy_one_among_peers_that_hand_back() -> None:
+    job = Job("a", "b", "c", "liar")
+    job.round(a=1.0, b=1.0, c=1.0, liar=1.0)
+    job.on(Switch("gossip"))
+    job.on(Switch("server"))
+    for node in ("a", "b", "c"):
+        job.report(node, 1.0)
+    effects = job.report("liar", -1.0, 999_999_999.0)
+    assert job.model == pytest.approx(1.0 + 1.0 - 2 * Bounds.share_max)
+    assert any("counts as 9" in text for text in texts(effects, "warning"))
+
+
+def test_a_liar_under_dynamic_averaging() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Drift(delta=1.0, min_nodes=4, balancing="all"))
+    for _ in range(2):
+        for node in job.nodes:
+            if isinstance(job.hub.standing(node), Order):
+                job.report(node, 1.0)
+    assert job.hub.version >= 1
+    before = job.model
+    for node in ("liar", "a", "b", "c"):
+        if isinstance(job.hub.standing(node), Order):
+            job.report(node, LIE if node == "liar" else 1.0)
+    assert abs(job.model - before) < 10
