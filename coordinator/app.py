@@ -36,6 +36,7 @@ from coordinator.routes import (
 )
 from coordinator.service import Coordinator
 from coordinator.settings import Settings
+from coordinator.texts import Texts
 from shoal import __version__
 from shoal.core.errors import Refused, StorageFailed
 from shoal.runtime.store import write_file
@@ -97,6 +98,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
     app.state.coordinator = coordinator
     app.state.comparing = Comparing()
     problems.install(app)
+    app.add_middleware(Texts)
     for module in ROUTES:
         app.include_router(module.router, prefix="/api/v1")
     app.include_router(health.router)

@@ -91,6 +91,8 @@ _HINTS = (
     ("", "see /docs"),
 )
 """What to do about an error that does not say it, by the beginning of its code."""
+TEXT_CODE, TEXT_HINT = "text.invalid", "send UTF-8 without NUL characters and without halves of characters"
+"""For texts that cannot be stored and shown everywhere."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
 PAGE = "/{path:path}"
 """The route that answers every path with the dashboard's page."""
@@ -152,8 +154,11 @@ def install(app: FastAPI) -> None:
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        code = {404: "path.unknown", 405: "method.unknown"}.get(error.status_code, f"http.{error.status_code}")
-        answer = problem(error.status_code, str(error.detail), code, "see /docs", request.url.path)
+        hint = TEXT_HINT if error.status_code == 422 else "see /docs"
+        code = {404: "path.unknown", 405: "method.unknown", 422: TEXT_CODE}.get(
+            error.status_code, f"http.{error.status_code}"
+        )
+        answer = problem(error.status_code, str(error.detail), code, hint, request.url.path)
         if error.status_code == 405:  # the router names the methods of the first route alone
             answer.headers["allow"] = ", ".join(allowed(request)) or (error.headers or {}).get("allow", "")
         return answer

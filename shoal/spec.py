@@ -66,6 +66,7 @@ from shoal.plugins import (
     selections,
     suggestion,
 )
+from shoal.strict_json import flaw, mended
 
 T = TypeVar("T")
 
@@ -367,6 +368,9 @@ def _all_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def _file_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
+    for key, value in values.items():
+        if why := flaw([key, value]):
+            yield Mistake((mended(key),), f"{mended(key)}: {why}"[:TEXT_CHARS_MAX], "leave that character out")
     try:
         JobSpec.model_validate(values)
     except ValidationError as error:

@@ -1,17 +1,21 @@
-"""JSON that has one meaning: UTF-8, finite numbers of a bounded length, each key once in its object.
+"""JSON that has one meaning: UTF-8, finite numbers of a bounded length, each key once in its object, and texts that can
+be stored and shown anywhere (`flaw`).
 
-And our own values as it can carry them (`plain`).
+And our own values as it can carry them (`plain`, `mended`).
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from base64 import b64encode
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 DIGITS_MAX = 20
 """Of a whole number: more than 64 bits need, few enough to be converted at once."""
@@ -19,7 +23,34 @@ DIGITS_MAX = 20
 
 def loads(data: bytes) -> Any:
     """The value of a JSON text. Raises `ValueError`, or `RecursionError` where it is nested too deep."""
-    return _DECODER.decode(str(data, "utf-8"))  # json.loads would take other encodings as well
+    text = str(data, "utf-8")  # json.loads would take other encodings as well
+    found = _DECODER.decode(text)
+    if "\\u" in text and (wrong := flaw(found)):  # nothing else can bring such a character
+        raise ValueError(wrong)
+    return found
+
+
+def flaw(value: Any) -> str:
+    """Why the texts in a value cannot be stored or shown everywhere; empty: they can. Keys are texts as well.
+
+    Half a character (a lone surrogate) has no UTF-8, and PostgreSQL keeps no NUL.
+    """
+    if isinstance(value, str):
+        if "\0" in value:
+            return "a text with a NUL character"
+        return "" if value.isascii() or not _HALF.search(value) else "a text with half a character (a lone surrogate)"
+    if isinstance(value, dict):
+        return next((why for pair in value.items() for one in pair if (why := flaw(one))), "")
+    return next((why for one in value if (why := flaw(one))), "") if isinstance(value, list | tuple) else ""
+
+
+def mended(value: Any) -> Any:
+    """The same with a replacement character for each that `flaw` complains of."""
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value.replace("\0", "\ufffd"))
+    if isinstance(value, dict):
+        return {mended(name): mended(inner) for name, inner in value.items()}
+    return [mended(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -436,7 +436,11 @@ def encode_head(job: str, found: Message, protocol: int | None = None) -> bytes:
 
 def headed(values: dict[str, Any], protocol: int | None = None) -> bytes:
     """A head of these values, and of the protocol (none named: our newest), with its length before it."""
-    head = _ENCODER.encode({"shoal": protocol or PROTOCOLS[-1], **values}).encode()
+    found = {"shoal": protocol or PROTOCOLS[-1], **values}
+    text = _ENCODER.encode(found)
+    if "\\u" in text and strict_json.flaw(found):  # such as the error of somebody's learner
+        text = _ENCODER.encode(strict_json.mended(found))
+    head = text.encode()
     return len(head).to_bytes(4, "big") + head
 
 

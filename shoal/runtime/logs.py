@@ -22,7 +22,11 @@ import structlog
 Form = Literal["auto", "console", "json"]
 
 HIDDEN = "[redacted]"
-_SECRET = re.compile(r"\bsh([onvt])_[A-Za-z0-9_-]{4,}|(?i:\bbearer\s+)[^\s\"',;]+")
+_SECRET = re.compile(r"sh([onvt])_[A-Za-z0-9_-]{4,}|(?i:\bbearer\s+)[^\s\"',;]+")
+_UNSEEN = re.compile(
+    "\x1b\\[[0-9;]*[A-Za-z]|[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""Colours, controls but tab and new line, and what Unicode has for layout alone."""
 _SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "secret"}
 _DEPTH_MAX = 6
 _QUIET = ("httpx", "httpcore", "asyncio", "urllib3", "alembic.runtime.migration")
@@ -73,7 +77,10 @@ def _renderer(console: bool, out: TextIO) -> Any:
 
 
 def redact(text: str) -> str:
-    """The text without anything that looks like a credential."""
+    """The text without anything that looks like a credential, and without characters that nobody sees: one of those in
+    the middle of a credential would hide it from us, and from no reader."""
+    if not text.isprintable():
+        text = _UNSEEN.sub("", text)
     return _SECRET.sub(lambda found: f"sh{found[1]}_{HIDDEN}" if found[1] else f"Bearer {HIDDEN}", text)
 
 

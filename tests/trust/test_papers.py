@@ -38,7 +38,7 @@ from tests.trust.job import CHARTER, DAY, NOW, SHA, cert, key, lease, mode, pape
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,62}", fullmatch=True).filter(lambda name: name != HUB)
 SHAS = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 WHOLE = st.integers(0, 2**53)
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200)
 KEYS = st.sampled_from([key(str(n)) for n in range(20)])
 URLS = st.lists(st.from_regex(r"https?://[!-~]{1,200}", fullmatch=True), max_size=4).map(tuple)
 MODES = st.sampled_from(["gossip", "server"])
