@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, HTMLResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+from starlette.routing import Route
 
 import dashboard
 from coordinator import problems
@@ -99,12 +101,26 @@ def create_app(coordinator: Coordinator) -> FastAPI:
     app.state.comparing = Comparing()
     problems.install(app)
     app.add_middleware(Texts)
+    _serve_document(app)
     for module in ROUTES:
         app.include_router(module.router, prefix="/api/v1")
     app.include_router(health.router)
     app.include_router(inside.router)
     _serve_dashboard(app, dashboard.assets())
     return app
+
+
+def _serve_document(app: FastAPI) -> None:
+    """The OpenAPI document as bytes that are made once: anybody may ask for it."""
+    at = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == app.openapi_url)
+    made: list[bytes] = []
+
+    async def openapi(_request: Request) -> Response:
+        if not made:
+            made.append(await asyncio.to_thread(lambda: bytes(JSONResponse(app.openapi()).body)))
+        return Response(made[0], media_type="application/json")
+
+    app.router.routes[at] = Route(app.openapi_url or "", openapi, include_in_schema=False)
 
 
 def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:

@@ -160,9 +160,10 @@ class Hearing:
 
     async def _show(self, driver: Driver, order: Order, error: InvalidPayload) -> None:
         """Show a refusal to people, unless the same was shown a moment ago."""
-        if self.coordinator.presence.doing[driver.name, self.node].fail(error.message):
+        doing = self.coordinator.presence.doing[driver.name, self.node]
+        if doing.fail(error.message):
             with suppress(StorageFailed):  # a note more or less: the refusal itself is what the node must hear
-                await driver.remark("refusal", f"{self.node}: {error.message}", self.node)
+                await driver.remark("refusal", f"{self.node}: {error.message}{doing.untold()}", self.node)
                 await self._note_failure(failures.refused(order, error.message))
 
     async def _note_failure(self, failure: Failure) -> None:

@@ -16,6 +16,9 @@ from shoal.core.selection import of_info
 REPETITION_S = 10.0
 """The same error of the same node within that time is no news."""
 
+REFUSALS_MAX, REFUSAL_S = 5, 60.0
+"""People are told of so many refusals of a node in a job at once, and of one more in so many seconds."""
+
 LOSSES_KEPT = 32
 """A node's losses that are shown as a line."""
 
@@ -35,6 +38,10 @@ class Doing:
     last_error: str | None = None
     last_error_at: float = 0.0  # monotonic
     failures: int = 0
+    _told: float = 0.0
+    """Refusals that people were told of lately: it falls by one in `REFUSAL_S`."""
+    _told_at: float = 0.0
+    _untold: int = 0
 
     def begin(self, order: OrderId) -> None:
         """The node was sent that order (perhaps again)."""
@@ -58,13 +65,25 @@ class Doing:
         self.weight = self.weight if weight is None else weight
 
     def fail(self, error: str) -> bool:
-        """Its order failed, or its report was refused; whether that is news, and no repetition."""
+        """Its order failed, or what it sent was refused; whether people are told: not of repetitions, nor of more than
+        `REFUSALS_MAX` at once and one in `REFUSAL_S`, for a node could bury all else so."""
         now = time.monotonic()
+        since = now - self._told_at
+        self._told = max(0.0, self._told - since / REFUSAL_S)
+        self._told_at = now
         news = error != self.last_error or now - self.last_error_at > REPETITION_S
+        news = news and self._told <= REFUSALS_MAX - 1
+        self._told += news
+        self._untold += not news
         self.order, self.progress = None, None
         self.failures += 1
         self.last_error, self.last_error_at = error, now
         return news
+
+    def untold(self) -> str:
+        """To be added to what people are told now: how much they were not."""
+        count, self._untold = self._untold, 0
+        return f" ({count} more before were not shown)" if count else ""
 
 
 class Presence:

@@ -107,6 +107,10 @@ class _CountingTransport:
         return getattr(self._transport, name)
 
 
+class PipelinedError(Exception):
+    """A request began on a connection before the one before it was answered: the parser gives up, which is a 400."""
+
+
 class MeteredProtocol(HttpToolsProtocol):
     """One connection. Subclasses carry what all connections share (`bind`)."""
 
@@ -145,13 +149,21 @@ class MeteredProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_message_begin(self) -> None:
+        waiting: Any = self.cycle
+        if waiting is not None and not waiting.response_complete:
+            # What is behind it would be read no more, a goodbye included, and its bytes could not be told from others.
+            raise PipelinedError
         super().on_message_begin()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
         self.exchange.crowded = len(self.connections) > self.settings.connections_max
 
     def send_400_response(self, msg: str) -> None:
-        """What could not be parsed; uvicorn would say so in plain text."""
+        """What could not be parsed; uvicorn would say so in plain text. Nothing is said in the midst of an answer."""
+        waiting: Any = self.cycle
+        if waiting is not None and waiting.response_started and not waiting.response_complete:
+            self.transport.close()
+            return
         self.transport.write(problems.bare(400, msg.rstrip("."), "request.malformed", "speak HTTP/1.1"))
         self.transport.close()
 

@@ -123,6 +123,7 @@ class Retention:
             return
         self._due = time.monotonic() + TIDY_S
         for driver in drivers:
+            await self._trim(driver.name)  # of one that stands still nothing else would: it closes no version
             await self.clear(driver)
         for job in others:
             self._ledger.roll_up(job, await self._database.write(partial(history.numbers, job=job)))

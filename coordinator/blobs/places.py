@@ -46,7 +46,7 @@ def open_store(settings: Settings) -> BlobStore:
             ) from None
         return S3Store(settings)
     raise StorageFailed(
-        f"blobs = {url!r} names no store",
+        f"blobs = {scheme}://… names no store",  # the rest may hold secrets
         code="storage.address",
         hint="leave it empty, or say /path, file:///path or s3://bucket/prefix?endpoint=URL",
     )

@@ -167,8 +167,9 @@ async def upload(
                 async with aclosing(pieces(request)) as body:
                     await driver.uploads.take(node, Ref(digest, total), start, expected, body)
             except InvalidPayload as error:
-                coordinator.presence.doing[job, node].fail(error.message)
-                await driver.remark("refusal", f"{node}: {error.message}", node)
+                doing = coordinator.presence.doing[job, node]
+                if doing.fail(error.message):
+                    await driver.remark("refusal", f"{node}: {error.message}{doing.untold()}", node)
                 raise
     coordinator.presence.heard(node)
     return views.Body(digest=digest, bytes=total)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Settings: show.")
 
-_SECRET = ("token", "password", "secret")
+_SECRET = ("token", "password", "secret", "webhook")
+_PLAIN = ("endpoint", "region", "path_style", "sslmode")
+"""What an address may say after its question mark for all to read."""
+HIDDEN = "********"
 
 
 Origins = Annotated[bool, typer.Option("--origin", help="say of each value where it comes from")]
@@ -72,12 +75,37 @@ def shown(one: Origin, *, plain: bool = False) -> Any:
     """A value as it may be seen: secrets are not."""
     from pydantic import SecretStr
 
-    value = one.value.get_secret_value() if isinstance(one.value, SecretStr) else one.value
-    if value and isinstance(value, str) and any(word in one.key for word in _SECRET):
-        value = "********"
-    if value and one.key.endswith("_url") and "@" in str(value):
-        scheme, _, rest = str(value).partition("://")
-        value = f"{scheme}://********@{rest.rpartition('@')[2]}"
+    secret = isinstance(one.value, SecretStr)
+    value = one.value.get_secret_value() if secret else one.value
+    if value and isinstance(value, str):
+        if "://" in value:
+            value = address(value, path="webhook" not in one.key)
+        elif secret or any(word in one.key for word in _SECRET):
+            value = HIDDEN
     if plain:
         return value
     return "[dim]–[/]" if value in (None, "") else safe(value)
+
+
+def address(text: str, *, path: bool = True) -> str:
+    """An address as it may be seen: without who asks, without what it says after its question mark, but for what is
+    surely no secret, and without its path where that alone lets anybody in."""
+    from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+    try:
+        parts = urlsplit(text)
+        said = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return HIDDEN
+    place = parts.netloc.rpartition("@")[2]
+    if "@" in parts.netloc:
+        place = f"{HIDDEN}@{place}"
+    query = "&".join(
+        f"{quote(name)}={(address(value) if '://' in value else value) if name in _PLAIN else HIDDEN}"
+        for name, value in said
+    )
+    shown_path = parts.path if path or len(parts.path) < 2 else f"/{HIDDEN}"
+    found = urlunsplit((parts.scheme, place, shown_path, "", ""))
+    if not place and text.startswith(f"{parts.scheme}://"):  # as in sqlite:////path
+        found = f"{parts.scheme}://{shown_path}"
+    return f"{found}?{query}" if parts.query else found

@@ -80,9 +80,9 @@ class HubBounds(HubState):
         excess = shares.excess(share_max, self.recent.weight) if bounded else 0.0
         if excess <= 0:
             return []
-        part = excess / sum(one.weight * discount for _, one, discount in shares.kept)
+        whole = sum(one.weight * discount for _, one, discount in shares.kept)
         for report, update, discount in shares.kept:
-            counted = gathered.counted[report.order] = update.weight * (1 - part)
+            counted = gathered.counted[report.order] = update.weight * ((whole - excess) / whole)
             gathered.totals = algorithm.reweigh(gathered.totals, update, counted, discount)
         return self._note_share(shares, excess, share_max)
 

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.memory import GARBAGE
 from shoal.cli import doctor
-from shoal.cli.config import sections
+from shoal.cli.config import address, sections
 from shoal.settings import SECTIONS
 from tests.cli.commands import COMMANDS
 from tests.cli.conftest import Shoal, envelope
@@ -63,11 +63,31 @@ def test_secrets_are_not_shown(shoal: Shoal) -> None:
         "SHOAL_EDGE__TOKEN": "sht_hush",
         "SHOAL_COORDINATOR__OPERATOR_TOKEN": "sho_hush",
         "SHOAL_COORDINATOR__DATABASE_URL": "postgresql://me:hush@host/shoal",
+        "SHOAL_COORDINATOR__ALERT_WEBHOOK": "https://hooks.example/services/hush?key=hush",
+        "SHOAL_COORDINATOR__ALERT_WEBHOOK_SECRET": "hush",
+        "SHOAL_COORDINATOR__BLOBS": "s3://hush:hush@bucket/models?secret=hush&endpoint=http://hush:hush@store:9000",
+        "SHOAL_COORDINATOR__BLOBS_SECRET": "hush",
     }
     for more in ([], ["--json"], ["--origin"]):
         said = shoal("config", "show", *more, env=env).output
         assert "hush" not in said
         assert "postgresql://********@host/shoal" in said
+    settings = {
+        one["key"]: one["value"] for one in envelope(shoal("config", "show", "--json", env=env))["data"]["settings"]
+    }
+    assert settings["alert_webhook"] == "https://hooks.example/********?key=********"
+    assert settings["blobs"] == "s3://********@bucket/models?secret=********&endpoint=http://********@store:9000"
+
+
+@pytest.mark.parametrize(
+    "text", ["sqlite:////a/b.db", "http://h:8080", "file:///x/y", "s3://b/p?region=eu", "postgresql://h/n"]
+)
+def test_addresses_without_a_secret_are_shown_as_they_are(text: str) -> None:
+    assert address(text) == text
+
+
+def test_an_address_that_cannot_be_read_is_not_shown() -> None:
+    assert address("http://[hush") == "********"
 
 
 def test_config_says_what_is_wrong(shoal: Shoal, place: Path) -> None:

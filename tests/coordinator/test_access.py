@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from coordinator.app import create_app
+from coordinator.openapi import document
 from shoal.core.machine import HUB
 from tests.coordinator.clients import client
 from tests.coordinator.node import body, displacement, initial
@@ -386,3 +388,12 @@ def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:
     assert second.client.post(f"{coordinator.url}/api/v1/hello", json={}).status_code == 200
     first.client.close(), second.client.close()
     assert FAST["operator_token"] == OPERATOR
+
+
+def test_the_document_is_made_once(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = httpx.get(f"{coordinator.url}/openapi.json")
+    assert first.json() == json.loads(document())
+    monkeypatch.setattr("coordinator.app.JSONResponse", None)  # what would be needed to make it anew
+    again = httpx.get(f"{coordinator.url}/openapi.json")
+    assert again.content == first.content
+    assert again.headers["content-type"] == "application/json"

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from coordinator.ledger import Ledger
-from coordinator.protocol import MeteredProtocol
+from coordinator.protocol import SCOPE_KEY, Label, MeteredProtocol
 from coordinator.settings import Settings
 
 BODY = b"x" * 1000
@@ -120,6 +120,45 @@ def test_a_head_without_a_body_is_sent(after: str) -> None:
         await until(lambda: len(wire.pieces) == 1 and wire.closed == (after == "close"))
         assert wire.pieces[0].endswith(b"\r\n\r\n")
         assert ledger.totals["", "down"] == len(wire.pieces[0])
+        protocol.connection_lost(None)
+
+    asyncio.run(main())
+
+
+def test_a_request_behind_one_that_waits_is_refused_and_a_hang_up_is_heard() -> None:
+    """A poll waits; another on its heels would keep us from reading, so that nobody heard a goodbye."""
+
+    async def main() -> None:
+        ledger, gone = Ledger(), asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            scope[SCOPE_KEY].label = Label("main", 0, "n0", "poll")
+            scope[SCOPE_KEY].gone = gone.set
+            await gone.wait()
+
+        protocol, wire = connected(app, ledger)
+        protocol.data_received(asked("GET"))
+        await until(lambda: protocol.exchange.gone is not None)
+        first, second = len(asked("GET")), asked("GET", behind="it")
+        protocol.data_received(second)
+        assert wire.pieces[0].startswith(b"HTTP/1.1 400")
+        assert wire.closed
+        protocol.connection_lost(None)  # as the event loop does with a transport that was closed
+        assert gone.is_set()
+        booked = [row for row in ledger.totals.items() if row[0][1] == "up"]
+        assert sum(count for _, count in booked) == first + len(second)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_requests_one_after_the_other_are_none_of_that() -> None:
+    async def main() -> None:
+        protocol, wire = connected(answering(BODY), Ledger())
+        for number in range(3):
+            protocol.data_received(asked("GET"))
+            await until(lambda: b"".join(wire.pieces).count(BODY) == number + 1)  # noqa: B023
+        assert not wire.closed
         protocol.connection_lost(None)
 
     asyncio.run(main())

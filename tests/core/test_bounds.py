@@ -188,8 +188,8 @@ def test_nor_that_of_a_single_other_one() -> None:
                 lies = node == "liar" and len(job.hub.recent.weights) >= 3
                 job.report(node, -1.0 if lies else 1.0, 999_999_999.0 if lies else 100.0)
     weights = told_weights(job)
-    assert 300.0 in weights
-    assert max(weights) == 300.0
+    assert len(weights) > 2
+    assert max(weights) == pytest.approx(300.0)
 
 
 def told_weights(job: Job) -> list[float]:

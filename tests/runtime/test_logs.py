@@ -133,3 +133,24 @@ def test_tries_are_told_in_words() -> None:
     assert first["why"] == "nobody's there; sht_[redacted]"
     assert str(first["event"]).startswith("trying again in ")
     assert not {"args", "kwargs", "callable"} & set(first)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "sho_ab\0cdefgh",
+        "\0sho_abcdefgh",
+        "s\0ho_abcdefgh",
+        "sho_abcd\u200befgh",
+        "sho_ab\x1b[0mcdefgh",
+        "x_sho_abcdefgh",
+    ],
+)
+def test_a_character_that_nobody_sees_hides_no_credential(hidden: str) -> None:
+    said = logs.redact(f"by {hidden} it was")
+    assert said.endswith(f"sho_{logs.HIDDEN} it was")
+    assert "efgh" not in said
+    stream = io.StringIO()
+    logs.configure("edge", stream=stream)
+    logging.getLogger("elsewhere").warning("by %s it was", hidden)
+    assert "efgh" not in stream.getvalue()

@@ -1277,7 +1277,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "node-lost" | "quorum-missed" | "diverged" | "no-progress" | "disk-low";
+            kind: "node-lost" | "quorum-missed" | "diverged" | "no-progress" | "disk-low" | "node-limited";
             /**
              * Node
              * @description empty: about none
