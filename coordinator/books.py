@@ -7,17 +7,15 @@ import time
 from functools import partial
 from typing import Any
 
-import structlog
 from sqlalchemy import Connection
 
 from coordinator import ledger, quarters
 from coordinator.database import Database
 from coordinator.ledger import Ledger
 from coordinator.logbook import Logbook
+from coordinator.repeats import Repeating
 from coordinator.stream import Broadcast, Item
 from shoal.core.errors import StorageFailed
-
-log = structlog.get_logger()
 
 LOGS_S = 1.0
 
@@ -36,20 +34,24 @@ class Books:
         await asyncio.gather(self._count(), self._log())
 
     async def _count(self) -> None:
+        failing = Repeating("byte counts not written; trying again")
         while True:
             await asyncio.sleep(self._flush_s)
             try:
                 await self.write_counts()
+                failing.worked()
             except StorageFailed as error:
-                log.error("byte counts not written; trying again", error=repr(error))
+                failing.failed(error)
 
     async def _log(self) -> None:
+        failing = Repeating("log lines not written")
         while True:
             await asyncio.sleep(LOGS_S)
             try:
                 await self.flush_logs()
+                failing.worked()
             except StorageFailed as error:
-                log.error("log lines not written", error=repr(error))
+                failing.failed(error)
 
     async def write_counts(self) -> None:
         """Write the byte counts so far down, so that the database answers with all of them."""

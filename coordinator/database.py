@@ -25,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from coordinator.crash import crashpoint
 from coordinator.places import Fenced, Postgres, place
+from coordinator.repeats import Repeating
 from coordinator.seat import Post
 from shoal.core.errors import StorageFailed
 
@@ -59,6 +60,7 @@ class Database:
         self._commits = 0
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._commits_failing, self._writer_failing = Repeating("a commit failed"), Repeating("the writer begins anew")
         self._open()
         self.reader = self._place.reader
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
@@ -135,8 +137,8 @@ class Database:
                 with self._place.engine.connect() as connection:
                     while (batch := self._gather()) is not None:
                         self._commit(connection, batch)
-            except Exception as error:  # a thread that ended would let all who wait do so for ever
-                log.error("the writer begins anew", error=repr(error), exc_info=error)
+            except Exception as error:  # noqa: BLE001 - a thread that ended would let all who wait do so for ever
+                self._writer_failing.failed(error)
                 for job in batch or ():
                     job.fail(_storage_failed(error))
                 batch = []
@@ -188,6 +190,8 @@ class Database:
                 for job in batch:
                     job.fail(failure)
                 return
+        self._commits_failing.worked()
+        self._writer_failing.worked()
         for job, result, found in results:
             job.fail(found) if found else job.succeed(result)
 
@@ -213,17 +217,19 @@ class Database:
             self.fenced = True
             self._place.fenced()
         failure = _storage_failed(error)
-        log.warning("a commit failed", error=str(failure))
-        return failure
+        if isinstance(failure, StorageFailed):
+            self._commits_failing.failed(failure)
+        return failure  # anything else is what the write itself has answered: nothing was to be committed
 
     def _happened(self, connection: Connection) -> bool:
         """Whether the last commit did. Asks until the database answers; nobody may go on before that is known."""
+        unknown = Repeating("whether the last commit has happened is not known yet")
         while True:
             try:
                 with connection.begin():
                     return self._place.happened(connection, self._commits)
             except DBAPIError as error:
-                log.warning("whether the last commit has happened is not known yet", error=str(error.orig))
+                unknown.failed(error)
                 if self._closing.wait(RECONNECT_S):
                     return False
 

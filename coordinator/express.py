@@ -13,6 +13,7 @@ from urllib.parse import unquote_plus
 
 from fastapi import FastAPI, Request, Response
 from sqlalchemy.exc import OperationalError
+from starlette.requests import ClientDisconnect
 
 from coordinator import problems
 from coordinator.access import node_of
@@ -76,6 +77,8 @@ class Express:
             )
         except ShoalError as error:
             answer = problems.of(error, path)
+        except ClientDisconnect:
+            return  # nobody is there to be answered
         except OperationalError as error:
             answer = problems.unreadable(error, path)
         except Exception as error:  # noqa: BLE001 - raised again, as the framework does, when the node has its answer

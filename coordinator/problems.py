@@ -12,9 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
 
+from coordinator.repeats import brief
 from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed
 
 log = structlog.get_logger()
@@ -124,7 +126,7 @@ def of(error: ShoalError, path: str) -> Response:
 
 def unreadable(error: Exception, path: str) -> Response:
     """The database does not answer."""
-    log.error("the database does not answer", path=path, error=str(error))
+    log.error("the database does not answer", path=path, error=brief(error))
     hint = "ask again in a moment; else look at the coordinator's log"
     return problem(503, "the database does not answer", "storage.unreachable", hint, path)
 
@@ -169,11 +171,16 @@ def install(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"]).encode(errors="replace").decode()
         return problem(422, f"{where}: {first['msg']}", "request.invalid", "see /docs", request.url.path)
 
+    async def gone(request: Request, _: Exception) -> Response:
+        return problem(400, "the connection broke", "request.broken", "send it again", request.url.path)
+
     async def bug(request: Request, error: Exception) -> Response:
         return unexpected(error, request.url.path)
 
     app.openapi = partial(_document, app)  # type: ignore[method-assign]
+
     app.add_exception_handler(Exception, bug)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(ShoalError, shoal_error)
     app.add_exception_handler(OperationalError, no_database)
     app.add_exception_handler(HTTPException, http_error)

@@ -36,6 +36,7 @@ from coordinator.papers import Papers
 from coordinator.peers import Peers
 from coordinator.presence import Presence
 from coordinator.relays import Relays
+from coordinator.repeats import Repeating
 from coordinator.replica_views import Standing
 from coordinator.retention import Retention
 from coordinator.seat import Post
@@ -382,7 +383,7 @@ class Coordinator:
 
     async def _tick(self) -> None:
         """Leases, housekeeping, and what browsers are told at intervals."""
-        teller = describe.Teller(self)
+        teller, failing = describe.Teller(self), Repeating("tick failed")
         while True:
             await asyncio.sleep(TICK_S)
             if self.database.fenced:
@@ -395,9 +396,10 @@ class Coordinator:
                 await self._look_after_peers()
                 await self.retention.tidy(self.drivers(), self.deputies.jobs)
                 await teller.tell()
-            except Exception as error:
+                failing.worked()
+            except Exception as error:  # noqa: BLE001 - the next tick may do better
                 if not self.database.fenced:
-                    log.error("tick failed", error=repr(error), exc_info=error)
+                    failing.failed(error)
 
     async def _look_after_peers(self) -> None:
         """Sign what has changed of who takes part, and keep how they do."""
@@ -466,11 +468,13 @@ class Coordinator:
 
     async def _watch(self) -> None:
         """See whether somebody must be told of something."""
+        failing = Repeating("the watch failed")
         while True:
             try:
                 await self.watch.look()
-            except Exception as error:
-                log.error("the watch failed", error=repr(error), exc_info=error)
+                failing.worked()
+            except Exception as error:  # noqa: BLE001 - the next look may do better
+                failing.failed(error)
             await asyncio.sleep(WATCH_S)
 
     async def version_row(self, job: str, number: int) -> Any:
