@@ -102,7 +102,7 @@ def _sqlite() -> Check:
     found = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info >= SQLITE_SOUND:
         return Check("sqlite", "ok", found)
-    fix = "keep other programs off the database while a coordinator runs (WAL-reset bug before 3.51.3)"
+    fix = "let no other program write to the database while a coordinator runs (WAL-reset bug before 3.51.3)"
     return Check("sqlite", "warn", found, fix)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from shoal.cli.demo import bars, per_part
 from shoal.cli.demo_failover import AWAY_ROUNDS
 from shoal.cli.demo_parts import HOST, Asked, Plan, free_port, spec
-from tests.cli.conftest import Shoal, process
+from tests.cli.conftest import ROOT, Shoal, process
 
 LEFT_S = 60
 
@@ -234,3 +236,32 @@ def test_a_failover_of_which_nothing_would_be_seen(others: list[str], shoal: Sho
     answer = shoal("demo", "--failover", *others)
     assert answer.exit_code == 2
     assert "nothing to see" in answer.stderr
+
+
+ALONE = """
+import fcntl, os, socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    fcntl.ioctl(probe, 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
+assert [name for _, name in socket.if_nameindex()] == ["lo"], socket.if_nameindex()
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""A process that has nothing but the loopback of its own network namespace, and becomes another program."""
+
+
+def alone() -> list[str]:
+    """The words before a Python command that leave it without a network. A system that forbids this fails the test."""
+    words = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    assert tried.returncode == 0, f"allow network namespaces here, or run the tests as root: {tried.stderr}"
+    return [*words, sys.executable, "-c", ALONE]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_demo_needs_no_network(tmpdir_of_demo: Path) -> None:
+    demo = ["-m", "shoal", "demo", "--json", "--rounds", "1", "--clients", "1", "--split", "iid", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run([*alone(), *demo], capture_output=True, text=True, check=False, env=environment, timeout=280)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["data"]["rounds"] == 1
+    assert folders(tmpdir_of_demo) == []
