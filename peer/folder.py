@@ -1,8 +1,8 @@
 """The folder of one peer in one job. One process at a time works with it.
 
 job.toml  charter.json  roster.json  key.pem      what `shoal peer new` has made: given to the node once
+boot                   the number of its last start: beside the key, whose requests it numbers; see `next_boot`
 state/lock             held by that process
-state/boot             how often it has started
 state/standing.json    what the peer must not forget; replaced as a whole, before anything is told
 state/bodies/          models, by the SHA-256 of their bytes
 state/made/            what the training process has made, until it is taken over
@@ -182,7 +182,7 @@ class Desk:
         self.bodies.drop_partials(0.0)
         self.made.sweep()
         self.made.keep_only(())
-        self.boot = next_boot(self.folder / "boot")
+        self.boot = next_boot(self.folder.parent / "boot")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -1,7 +1,7 @@
 """Where this node can be called, for all its jobs, and who it is among peers.
 
 FOLDER/peer-key.pem       its private key, made at the first start
-FOLDER/peer-boot          how often a part of it has begun: numbers its requests
+FOLDER/peer-boot          the number of the last beginning of a part of it: see `next_boot`
 FOLDER/peer-strangers.json   bytes of those who never said who they are
 """
 

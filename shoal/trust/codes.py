@@ -65,8 +65,9 @@ REASONS: dict[str, Reason] = {
     ),
     "trust.boot-old": Reason(
         NotAllowed,
-        "the sender has started since then, or its counter of starts went back",
-        "if it went back: write a greater number than the one held into the sender's boot file and start it again",
+        "the sender has started since then, or its boot number went back",
+        "if it went back: set the clock of the sender's machine right and start it again; "
+        "where its boot number was ahead of the time, write a greater one than the one held into its boot file",
     ),
     "trust.digest": Reason(
         Refused, "the body is not the one that was signed", "send it again; if it happens again, check the network"

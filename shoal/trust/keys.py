@@ -14,8 +14,9 @@ import os
 import re
 import secrets
 import stat
+import time
 from base64 import b32encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -122,16 +123,18 @@ def _parsed(path: Path, data: bytes) -> Key:
     return Key(private)
 
 
-def next_boot(path: Path) -> int:
-    """How often this node has started, this time included: greater than ever before. On disk before this returns.
+def next_boot(path: Path, wall_s: Callable[[], float] = time.time) -> int:
+    """Return the number of a start of this node, greater than those of all earlier starts; store it before returning.
 
-    Raises `StorageFailed`: `key.unreadable`, `key.mode`, `key.damaged`.
+    It is the time in milliseconds since 1970, or one more than the stored number where that is greater. So it does not
+    go backwards when the file is lost and only the key is restored, nor when the clock is set back and the file stays.
+    No peer compares it with a clock. Raises `StorageFailed`: `key.unreadable`, `key.mode`, `key.damaged`.
     """
     with _storing(path):
         data = _read(path)
         if data is not None and not re.fullmatch(rb"[1-9][0-9]{0,17}\n?", data):
-            raise refusal("key.damaged", f"{path}: {data[:20]!r} is no number of starts")
-        boot = int(data or b"0") + 1
+            raise refusal("key.damaged", f"{path}: {data[:20]!r} is no boot number")
+        boot = max(int(data or b"0") + 1, int(1000 * wall_s()))
         _write(path, b"%d\n" % boot)
     return boot
 

@@ -101,11 +101,11 @@ def test_papers_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Desk(tmp_path) as desk:
-        assert desk.boot == 1
+        first = desk.boot
         with pytest.raises(Refused, match="another process"), Desk(tmp_path):
             raise AssertionError("two at once")
     with Desk(tmp_path) as desk:
-        assert desk.boot == 2
+        assert desk.boot > first
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"gossip": {}, "learned": null}', '{"gossip": 1, "learned": [1]}'])

@@ -43,11 +43,12 @@ def test_it_says_where_it_is(tmp_path: Path) -> None:
         assert url.startswith("http://127.0.0.1:")
         assert porch.contact().inbound
         key = porch.contact().pub
-        assert (porch.next_boot(), porch.next_boot()) == (1, 2)
+        boots = [porch.next_boot(), porch.next_boot()]
+        assert boots[0] < boots[1]
     with Porch(":0", "https://edge.example/a", tmp_path, HUB) as porch:
         assert porch.contact().urls == ("https://edge.example/a",), "a person knows better"
         assert porch.contact().pub == key
-        assert porch.next_boot() == 3
+        assert porch.next_boot() > boots[1]
     with Porch(":0", "", tmp_path, HUB) as porch:
         assert porch.contact().urls[0].startswith("http://127.0.0.1:"), "the way to the coordinator begins there"
 
