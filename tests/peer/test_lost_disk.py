@@ -1,4 +1,4 @@
-"""A peer that has lost its disk is repaired as docs/peers.md says: remove `state`, start it again, and it takes part."""
+"""A peer that has lost its disk is repaired as docs/peers.md says, starts again, and takes part."""
 
 from __future__ import annotations
 
