@@ -173,7 +173,8 @@ class Pump:
     def _look(self) -> None:
         """Let `Gossip` know who is there, if that has changed."""
         within = self.membership.within_reach() - self.shunned
-        there = Live(within, self.membership.away(), self.membership.live() - within - self.shunned)
+        roster = frozenset({self.gossip.me.node, *(held.node for held in self.membership.beliefs())})
+        there = Live(within, self.membership.away(), self.membership.live() - within - self.shunned, roster)
         if there != self._there:
             self._there = there
             self._ask(there, "")

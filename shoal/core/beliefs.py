@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import inf
 
 from shoal.core.pace import Pace
 from shoal.core.peer_message import Rumour
+from shoal.core.plausible import INCARNATION_LEAP
 from shoal.core.rumours import INCARNATION_MAX, LIVE, UNHEARD, Retelling, merge, patience, rank
 
 
@@ -23,6 +25,11 @@ class Beliefs:
         self._held: dict[str, Rumour] = {}
         self._since: dict[str, float] = {}  # when the suspicions began that run
         self._retelling = Retelling(pace.retell)
+        self._own_word: dict[str, int] = {}
+        """The highest incarnation that each peer itself has said here."""
+        self._said_at: dict[str, float] = {}
+        """When it last spoke."""
+        self._raised_at = -inf
 
     def __iter__(self) -> Iterator[Rumour]:
         """In the order of the names."""
@@ -43,8 +50,35 @@ class Beliefs:
         self.live &= self._held.keys()
         self._since = {node: at for node, at in self._since.items() if node in self._held}
         self._retelling.keep({*self._held, self.node})
+        self._own_word = {node: said for node, said in self._own_word.items() if node in self._held}
+        self._said_at = {node: at for node, at in self._said_at.items() if node in self._held}
 
     # ------------------------------------------------------------------------------------------------------- hearing
+    def hear_itself(self, node: str, incarnation: int, now: float) -> None:
+        """Take in what a peer itself says: a belief that is a leap above that was never true, and is given up."""
+        said = self._own_word[node] = max(incarnation, self._own_word.get(node, 0))
+        self._said_at[node] = now
+        if self._held[node].incarnation > said + INCARNATION_LEAP:
+            self._believe(Rumour(node, "alive", incarnation), now)
+
+    def leaps(self, rumour: Rumour) -> bool:
+        """Return whether a rumour is more than a leap above what the peer itself has said here, if it ever spoke."""
+        return rumour.node in self._own_word and not self._is_confirmed(rumour)
+
+    def is_made_up(self, rumour: Rumour, now: float) -> bool:
+        """Return whether the peer cannot have come so far since it last spoke here, so that nobody honest tells this.
+
+        It may have risen by a leap in each period and at a start, and whoever tells it may know a leap more.
+        """
+        if rumour.node not in self._own_word:
+            return False
+        periods = (now - self._said_at[rumour.node]) / self._pace.period_s
+        return rumour.incarnation > self._own_word[rumour.node] + INCARNATION_LEAP * (periods + 4)
+
+    def _is_confirmed(self, rumour: Rumour) -> bool:
+        """Return whether a rumour may be told on: a leap that came by hearsay alone ends here."""
+        return rumour.incarnation <= self._own_word.get(rumour.node, 0) + INCARNATION_LEAP
+
     def hear(self, rumour: Rumour, now: float, *, old: bool = False) -> Rumour | None:
         """Take a rumour in. Returned is what is believed, if the rumour is behind that.
 
@@ -52,7 +86,7 @@ class Beliefs:
         nobody whom this peer knows to live is given up on such a word: if it is dead, its silence will tell.
         """
         if rumour.node == self.node:
-            self._defend(rumour)
+            self._defend(rumour, now)
             return None
         held = self._held.get(rumour.node)
         if held is None:  # rosters change, and not everywhere at once
@@ -83,7 +117,8 @@ class Beliefs:
             return
         node = belief.node
         self._held[node] = belief
-        self._retelling.fresh(node)
+        if self._is_confirmed(belief):
+            self._retelling.fresh(node)
         if belief.state != "suspect":
             self._since.pop(node, None)
         elif rank(held) != rank(belief):
@@ -92,12 +127,19 @@ class Beliefs:
             self.live ^= {node}
             self.turned.append((held, belief))
 
-    def _defend(self, rumour: Rumour) -> None:
-        """Overrule an outdated belief about this peer; it may be of a time that a lost disk knew of."""
+    def _defend(self, rumour: Rumour, now: float) -> None:
+        """Overrule an outdated belief about this peer; it may be of a time that a lost disk knew of.
+
+        What is ahead of this peer may be made up as well: it follows by a leap at most, and once in a period.
+        """
         if rumour.state == "alive" and rumour.incarnation <= self.incarnation:
             return
+        if rumour.incarnation > self.incarnation:
+            if now < self._raised_at + self._pace.period_s:
+                return
+            self._raised_at = now
         if self.incarnation <= rumour.incarnation < INCARNATION_MAX:
-            self.incarnation = rumour.incarnation + 1
+            self.incarnation = min(rumour.incarnation + 1, self.incarnation + INCARNATION_LEAP)
             self.doubts += rumour.state != "alive"
             self.announce()
 
@@ -132,13 +174,14 @@ class Beliefs:
         if told_off or (held.state not in LIVE and held.incarnation != UNHEARD):
             behind = (held, *behind)
         first = {rumour.node: rumour for rumour in behind}
-        told = list(first.values())[:most]
+        told = [rumour for rumour in first.values() if self._is_confirmed(rumour)][:most]
         mine = Rumour(self.node, "alive", self.incarnation)
         fresh = self._retelling.pick(most - len(told), len(self._held), first)
         return (*told, *(mine if node == self.node else self._held[node] for node in fresh))
 
     def everything(self, to: str) -> list[tuple[Rumour, ...]]:
         """All that is believed, for a peer that is new or was away, in pieces, and first what is believed of it."""
-        table = sorted((held for held in self if held.incarnation != UNHEARD), key=lambda held: held.node != to)
+        known = (held for held in self if held.incarnation != UNHEARD and self._is_confirmed(held))
+        table = sorted(known, key=lambda held: held.node != to)
         most = self._pace.news_most
         return [tuple(table[first : first + most]) for first in range(0, max(1, len(table)), most)]

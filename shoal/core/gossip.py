@@ -31,6 +31,7 @@ from shoal.core.message import Bodies, Metrics, Order, Ref, ref_of, ref_state
 from shoal.core.meter import Meter
 from shoal.core.peer_message import MixingMessage, Seen
 from shoal.core.plan import Plan
+from shoal.core.plausible import SEEN_MAX, SEEN_SPARE, believable
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, norm, sub
 
@@ -54,6 +55,8 @@ class Live:
     nodes: frozenset[str]
     away: frozenset[str] = frozenset()
     beyond: frozenset[str] = frozenset()
+    roster: frozenset[str] | None = None
+    """Everybody who is admitted, this peer among them; None: as before."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,9 @@ class Holding:
     live: frozenset[str] = frozenset()
     away: frozenset[str] = frozenset()
     beyond: frozenset[str] = frozenset()
+    roster: frozenset[str] | None = None
+    """Whose rounds are counted; None: everybody's."""
+    seen_most: int = SEEN_MAX
     resting: bool = False
     """Whether all local rounds have been made: models only draw together from here on."""
     meetings: list[tuple[str, float]] = field(default_factory=list)
@@ -138,7 +144,9 @@ class Holding:
 
     def learn_of(self, seen: Seen) -> None:
         """The model now holds what that one held."""
-        self.seen = {node: max(self.seen.get(node, 0), seen.get(node, 0)) for node in sorted({*self.seen, *seen})}
+        most = self.seen_most
+        both = sorted({*self.seen, *seen})
+        self.seen = {node: min(most, max(self.seen.get(node, 0), seen.get(node, 0))) for node in both}
 
     def met(self, partner: str, distance: float) -> None:
         """That peer's model was so far from this one, or would have moved it so far. What filters round off counts as
@@ -250,6 +258,7 @@ class Gossip:
         self.drained = False
         """Whether all have learned all, and models have drawn near: this peer may go."""
         self._draining = Draining(drain, in_step=mixer.in_step) if drain is not None else None
+        me.seen_most = drain.rounds + SEEN_SPARE if drain is not None else SEEN_MAX
         self._turned_at, self._turn_at = -inf, inf
         self.memory: Ref | None = None
         self.order: Order | None = None
@@ -348,20 +357,23 @@ class Gossip:
             case Live():
                 self.me.live = event.nodes - {self.me.node}
                 self.me.away, self.me.beyond = event.away - {self.me.node}, event.beyond
+                self.me.roster = event.roster or self.me.roster
                 effects += self.mixer.ring(self.me, now)
             case Halt():
                 self.halted = event.why
                 self.mixer.halt()
                 effects += self.mixer.ring(self.me, now)
             case Decline():
-                effects += self.mixer.decline(event.message, event.why, self.me, now)
+                message, lies = believable(event.message, self.me.roster, self.me.seen_most)
+                effects += [*lies, *self.mixer.decline(message, event.why, self.me, now)]
             case _:
                 effects += self._heard(event, now)
         return self._wrapped([*effects, *self._go_on(), *self._rest(now)])
 
     def _heard(self, message: MixingMessage, now: float) -> Sequence[Effect]:
+        message, lies = believable(message, self.me.roster, self.me.seen_most)
         try:
-            return self.mixer.on(message, self.me, now)
+            return [*lies, *self.mixer.on(message, self.me, now)]
         except InvalidPayload as error:
             return [Note("refusal", error.message, self.me.round, message.node)]
 

@@ -25,6 +25,7 @@ from shoal.core.beliefs import Beliefs
 from shoal.core.machine import Effect, Note, Tell, Timer
 from shoal.core.pace import Pace
 from shoal.core.peer_message import Hello, Liveness, MembershipMessage, News, Ping, Pong, Probe, Rumour, Silent
+from shoal.core.plausible import lie
 from shoal.core.rumours import LIVE, UNHEARD, wrong_with
 from shoal.core.ways import COLLECT, Ways
 
@@ -155,11 +156,16 @@ class Membership:
         why = self._refusal(message)
         if why:
             return [Note("refusal", f"{sender}: {why}", 0, sender)]
+        why = self._fault(message, now)
+        if why:
+            return [lie(sender, f"{sender}: {why}")]
         self._heard[sender] = now
+        beliefs.hear_itself(sender, message.incarnation, now)
         gone = sender not in beliefs.live
         old = isinstance(message, News)
         self._informed |= old
-        said = (*message.news, Rumour(sender, "alive", message.incarnation))
+        news = (rumour for rumour in message.news if rumour.node == sender or not beliefs.leaps(rumour))
+        said = (*news, Rumour(sender, "alive", message.incarnation))
         hidden = self._ways.hidden  # of these no silence will tell
         heard = [beliefs.hear(rumour, now, old=old and rumour.node not in hidden) for rumour in said]
         behind = [held for held in heard if held is not None]
@@ -177,8 +183,19 @@ class Membership:
             return f"told {len(message.news)} rumours at once, at most {self.pace.news_most} are taken"
         if isinstance(message, Probe) and message.target not in self._beliefs and message.target != self.node:
             return f"wants {message.target} probed, which is not admitted"
+        return ""
+
+    def _fault(self, message: MembershipMessage, now: float) -> str:
+        """Return why no honest peer can have said this; "" if one can. See `shoal.core.plausible`."""
         said = (Rumour(message.node, "alive", message.incarnation), *message.news)
-        return next((why for rumour in said if (why := wrong_with(rumour))), "")
+        if len({rumour.node for rumour in message.news}) < len(message.news):
+            return "tells two rumours about one peer at once"
+        for rumour in said:
+            if why := wrong_with(rumour):
+                return why
+            if rumour.node != message.node and self._beliefs.is_made_up(rumour, now):
+                return f"tells incarnation {rumour.incarnation} of {rumour.node}, which is far above what that one says"
+        return ""
 
     def _answer(self, message: MembershipMessage, now: float, behind: list[Rumour]) -> list[Effect]:
         """What the sender is owed. `behind`: what it does not know yet."""

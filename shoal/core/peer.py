@@ -108,6 +108,7 @@ class Peer:
         self.gossip: Gossip | None = None
         self.order: Order | None = None  # the hub's standing order to carry on, if it knows that we do
         self.live: frozenset[str] = frozenset()
+        self.roster: frozenset[str] | None = None  # everybody who is admitted, if that is known
         self.voices = Voices(self.node, failover.ttl_s)
         self.meter = Meter()
         """Of all bytes among peers; `begin` and `revive` give it to who gossips."""
@@ -122,7 +123,7 @@ class Peer:
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Become what an earlier process has saved."""
-        self.state, self.term = kept["state"], kept["term"]
+        self.state, self.term, self.voices.term = kept["state"], kept["term"], kept["heard"]
         self.base = Base(kept["version"], ref_of(kept["model"]))
         self._fit()
         self.meter.restore(kept.get("budget"))
@@ -136,6 +137,7 @@ class Peer:
         return {
             "state": self.state if self.gossip is not None else "coordinated",
             "term": self.term,
+            "heard": self.voices.term,
             "version": self.base.version,
             "model": ref_state(self.base.model),
             "gossip": self.gossip.state() if self.gossip is not None else None,
@@ -170,14 +172,14 @@ class Peer:
             case Timer():
                 return self._ring(now)
             case Live():
-                self.live = event.nodes - {self.node}
+                self.live, self.roster = event.nodes - {self.node}, event.roster or self.roster
                 return self._gossip(event, now)
             case Holds():
                 self._hold(event.version, event.model)
                 return []
-            case Done():
-                return self._done(event, now)
-            case Progress() | Leave():
+            case Done() if self.gossip is not None:
+                return self._gossip(event, now)
+            case Done() | Progress() | Leave():
                 return self._from_worker(self.worker.on(event, now), now)
             case Order() | Amendment() | Idle() | Ack() | Lease() | Stop() | Rejected():
                 relayed = self.relay != "" and isinstance(event, Ack | Rejected)  # a report may have gone either way
@@ -211,10 +213,6 @@ class Peer:
         """Whether the worker speaks to the hub: not while we carry on and the hub does not know."""
         return self.gossip is None or self.order is not None
 
-    def _done(self, done: Done, now: float) -> list[PeerEffect]:
-        away = self.gossip is not None
-        return self._gossip(done, now) if away else self._from_worker(self.worker.on(done, now), now)
-
     def _gossip(self, event: PeerEvent, now: float) -> list[PeerEffect]:
         return self._from_gossip(self.gossip.on(event, now)) if self.gossip is not None else []
 
@@ -227,7 +225,7 @@ class Peer:
             return []
         if self._answering is None or not self.voices.hears(now):
             self._answering = now
-        self.voices.hear_hub(now, direct=direct)
+        self.voices.hear_hub(now, direct=direct, term=said or 0)
         self.term = max(self.term, said or 0) if self.gossip is None or self.order is not None else self.term
         if isinstance(message, Lease):
             return []
@@ -307,6 +305,8 @@ class Peer:
     # Going away
 
     def _peer_says(self, message: Suspect | Bulletin | Declare | Decreed | Unheard, now: float) -> list[PeerEffect]:
+        if isinstance(message, Bulletin | Declare) and (refused := self.voices.refuse(message, self.base.version)):
+            return [*refused]
         match message:
             case Unheard():
                 self._own_at = now if message.node == self.relay else self._own_at
@@ -362,7 +362,7 @@ class Peer:
         assert base.model is not None
         slots, in_hand = carried_on(self.algorithm, self.filters, self.bodies, base.model, work or in_hand)
         self.gossip = gossip = self._begin(slots)
-        gossip.me.live, gossip.memory = self.live, self.worker.memory
+        gossip.me.live, gossip.me.roster, gossip.memory = self.live, self.roster, self.worker.memory
         self._enter("away", now)
         effects = list(gossip.adopt(in_hand)) if in_hand is not None else []
         return effects + self._from_gossip(gossip.start(now))

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from shoal.core.peer_message import Bulletin
+from shoal.core.machine import Note
+from shoal.core.peer_message import Bulletin, Declare
+from shoal.core.plausible import implausible_word
 
 PASSED_OVER_S_MAX = 300.0
 """Nobody is passed over for longer, whatever he asks for."""
@@ -35,6 +37,8 @@ class Voices:
         self.relay = ""
         """Who carries what we say; empty: we say it ourselves."""
         self.heard = self._direct = self._since = 0.0  # when the hub was heard; on our own way; when `relay` was chosen
+        self.term = 0
+        """The highest term that the hub itself has shown; 0: none."""
         self._said: dict[str, tuple[float, Bulletin]] = {}
         self._failed: dict[str, tuple[float, float]] = {}  # when, and until when it is passed over
 
@@ -44,9 +48,9 @@ class Voices:
 
     # The hub
 
-    def hear_hub(self, now: float, *, direct: bool) -> None:
-        """It has said something."""
-        self.heard = now
+    def hear_hub(self, now: float, *, direct: bool, term: int = 0) -> None:
+        """It has said something, in this term if it has shown one."""
+        self.heard, self.term = now, max(self.term, term)
         if direct:
             self._direct, self.relay = now, ""
 
@@ -64,6 +68,10 @@ class Voices:
         return (max(self.heard, self._since) if self.relay else self._direct) + self._ttl_s
 
     # The others
+
+    def refuse(self, message: Bulletin | Declare, version: int) -> list[Note]:
+        """Return why a word about the hub is not heeded, by a node that holds this version; nothing where it is."""
+        return implausible_word(message, self.term, version)
 
     def hear(self, bulletin: Bulletin, now: float) -> None:
         """Another has said how it is with it."""

@@ -34,6 +34,7 @@ from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref
 from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Part, Seen, Taken
+from shoal.core.plausible import ROUND_LEAP, lie
 from shoal.core.repeat import Repeats
 from shoal.core.tree import Layout, Segment, Tree, combine, norm, same_layout, sub
 
@@ -272,7 +273,7 @@ class AllReduceMixer:
     def _spoil(self, never: Never, me: Holding) -> list[Effect]:
         """A neighbour on the ring has given a round up."""
         round_, one = never.id[1], self.open
-        if round_ > self.round:
+        if self.round < round_ <= self.round + ROUND_LEAP:
             self._spoilt = round_
         elif one is not None and round_ == self.round and never.node in {one.before, one.after}:
             return self._give_up(f"{never.node} has given it up", me)
@@ -282,6 +283,9 @@ class AllReduceMixer:
         taken = Tell(part.node, Taken(me.node, (part.node, part.round, part.step)))
         if part.round == self.round > self.done:
             return self._current(part, me)
+        if part.round > self.round + ROUND_LEAP:
+            told = f"is in round {part.round} of mixing; this peer is in {self.round}"
+            return [taken, lie(part.node, told, me.round)]
         if part.round <= self.round or not 0 <= part.step < 2 * len(me.live):
             return [taken]
         kept = self.early.get(part.node, {})

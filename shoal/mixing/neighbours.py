@@ -29,6 +29,7 @@ from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref, ref_state
 from shoal.core.peer_message import MixingMessage, Offer, Taken
+from shoal.core.plausible import ROUND_LEAP, lie
 from shoal.core.repeat import Repeats
 from shoal.core.sums import TreeSum
 from shoal.core.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
@@ -224,6 +225,8 @@ class NeighboursMixer:
     def _offered(self, offer: Offer, me: Holding, why: str = "") -> list[Effect]:
         """Keep it if it is of this round or a later one. Whatever it is, it need not come again."""
         node, answer = offer.node, Tell(offer.node, Taken(me.node, (offer.node, offer.round, 0)))
+        if offer.round > self.round + ROUND_LEAP:
+            return [answer, lie(node, f"is in round {offer.round} of mixing; this peer is in {self.round}", me.round)]
         if offer.round > self.round:
             self._unheard.drop(node)
         elif self.open is None or offer.round < self.round or node in self.open.heard:

@@ -15,6 +15,7 @@ from shoal.sim.bodies import MemoryBodies
 from shoal.sim.books import Books, Unbalanced
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Fate, Faults
+from shoal.sim.liars import Wire
 from shoal.sim.mesh import Mesh, Weather
 from shoal.sim.peers import Peer, Shared
 
@@ -45,6 +46,8 @@ class Flock:
         rng = Random(shared.seed)
         self.bodies = bodies if bodies is not None else MemoryBodies()
         self.mesh = Mesh(self.clock, self.weather, rng)
+        self.wire: Wire | None = None
+        """What messages go through besides; None: they arrive as they were sent."""
         self.books = Books(weights, tree_slot(shared.slots, "model"), self.bodies, shared.mixing, shared.filters)
         faults = Faults(until_s=self.weather.until_s)
         self.peers = {
@@ -68,13 +71,15 @@ class Flock:
         return seconds * rng.choice((1.0, 1.0, 0.7, 1.6))
 
     def _send(self, source: str, target: str, message: PeerMessage) -> None:
-        self.mesh.send(source, target, message, self.peers[target].receive)
+        arrives = self.wire(source, message) if self.wire is not None else message
+        if arrives is not None:
+            self.mesh.send(source, target, arrives, self.peers[target].receive)
 
     def _there(self) -> Live:
         """Who is up, and who may come back."""
         staying = {name for name, peer in self.peers.items() if not peer.left}
         up = frozenset(name for name in staying if self.peers[name].up)
-        return Live(up, frozenset(staying) - up)
+        return Live(up, frozenset(staying) - up, roster=frozenset(self.peers))
 
     def look(self) -> None:
         """Let everybody see who is there, again and again."""

@@ -159,7 +159,7 @@ class PeerNode(Node):
         """Who is there."""
         self.live = live - {self.name}
         if self.up:
-            self._feed(Live(live))  # type: ignore[arg-type]
+            self._feed(Live(live, roster=frozenset(self._setup.nodes)))  # type: ignore[arg-type]
 
     def names(self) -> list[Ref | None]:
         return [*super().names(), *self.peer.names(), *self.standing_names]

@@ -27,6 +27,7 @@ from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.anchored import Violation
 from shoal.sim.flock import Flock
+from shoal.sim.liars import Wire
 from shoal.sim.mesh import Split, Weather
 from shoal.sim.peers import Shared
 from shoal.sim.swarm import Broken
@@ -57,6 +58,8 @@ class Scenario:
     """See `Drain`: no matter how near, as what is looked for happens before the end."""
     filters: tuple[Filter, ...] = ()
     """What models go through that peers show each other."""
+    liar: str = ""
+    """Who lies about what it counts; empty: nobody."""
 
 
 FILTERS: tuple[tuple[Filter, ...], ...] = ((Half(),), (Half("fp16"),), (Quantize(),), (Quantize(bucket=2),))
@@ -69,6 +72,8 @@ def draw(seed: int) -> Scenario:
     until_s = rng.choice((5.0, 20.0, 60.0))
     split = Split(frozenset(rng.sample(names, len(names) // 2)), 3.0, 12.0)
     mixing = rng.choice((draw_pairwise, draw_neighbours, draw_push_sum, draw_all_reduce))(rng)
+    liars = Random(f"liars of {seed}")
+    liar = liars.choice(names) if len(names) > 2 and liars.random() < 0.2 else ""
     filters = Random(f"filters of {seed}").choice((*FILTERS, (), (), (), ())) if mixing.filtered else ()
     return Scenario(
         seed,
@@ -86,6 +91,7 @@ def draw(seed: int) -> Scenario:
         ),
         rng.choice((0, 0, 1, 4)),
         filters=filters,
+        liar=liar,
     )
 
 
@@ -155,12 +161,17 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Flock:
     flock = kind(
         shared, learners, scenario.weights, scenario.pace_s, weather=scenario.weather, crashes=scenario.crashes
     )
+    if scenario.liar:
+        flock.wire = Wire(scenario.liar, list(scenario.weights), Random(f"lies of {scenario.seed}"))
     if not flock.run(scenario.weather.until_s + GRACE_S + ROUND_S * scenario.rounds, STEPS_MAX):
         rounds = {name: peer.gossip.me.round for name, peer in flock.peers.items() if peer.gossip is not None}
         raise Violation(
             f"ends: after {flock.clock.now:.0f} s and {flock.clock.steps} steps the rounds are {rounds} "
             f"of {scenario.rounds}"
         )
+    if flock.wire is not None and flock.wire.unreadable:
+        sender, why = flock.wire.unreadable[0]
+        raise Violation(f"muted: {len(flock.wire.unreadable)} messages of honest peers, first of {sender}: {why}")
     return flock
 
 

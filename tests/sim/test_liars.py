@@ -1,0 +1,114 @@
+"""Admitted peers that lie about counters: honest peers go on, know each other, and blame nobody but the liar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from shoal.core.machine import Effect, Tell, Timer, Wake
+from shoal.core.peer_message import News, Ping, Pong, Rumour
+from shoal.core.plausible import INCARNATION_LEAP, SEEN_SPARE, Lie
+from shoal.core.rumours import INCARNATION_MAX
+from shoal.sim.anchored import Violation
+from shoal.sim.hosts import PeerEvent
+from shoal.sim.members import Members, names
+from shoal.sim.peer_swarm import Scenario, draw, run
+
+SEEDS = range(300)
+
+
+def lying() -> list[Scenario]:
+    """The runs of the swarm in which somebody lies."""
+    return [scenario for scenario in map(draw, SEEDS) if scenario.liar]
+
+
+def test_the_swarm_draws_liars_of_every_kind() -> None:
+    drawn = lying()
+    assert len(drawn) > len(SEEDS) / 10
+    assert {scenario.mixing.name for scenario in drawn} == {"pairwise", "neighbours", "push_sum", "all_reduce"}
+
+
+@pytest.mark.parametrize("mixing", ["pairwise", "push_sum", "neighbours"])
+def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
+    """The run checks at each step that the weighted sum is conserved, and at its end that nobody was muted."""
+    for scenario in [one for one in lying() if one.mixing.name == mixing and not one.weather.splits][:3]:
+        flock = run(scenario)
+        assert flock.wire is not None
+        assert flock.wire.lies > 5
+        assert flock.books.spread() < 0.9 * flock.books.apart(), "nobody has mixed"
+        for name, peer in flock.peers.items():
+            assert peer.gossip is not None
+            seen = peer.gossip.me.seen
+            assert seen.keys() <= scenario.weights.keys()
+            assert max(seen.values()) <= scenario.rounds + SEEN_SPARE
+            blamed = {note.node for note in peer.notes if isinstance(note, Lie)}
+            assert blamed <= {scenario.liar}, name
+        everybody = [note for peer in flock.peers.values() for note in peer.notes]
+        assert any(isinstance(note, Lie) for note in everybody), "nobody has noticed"
+
+
+def test_a_version_vector_taken_as_it_came_mutes_honest_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The swarm finds the defect that it is there for."""
+    monkeypatch.setattr("shoal.core.gossip.believable", lambda message, roster, most: (message, []))
+    with pytest.raises(Violation, match=r"muted: .* peers have been seen; at most 4096"):
+        run(draw(15))
+
+
+# Membership
+
+
+class Liar:
+    """Admitted, and alive; it tells everybody in each period what never was, until `until`."""
+
+    def __init__(self, node: str, roster: Sequence[str], seed: int, until: float) -> None:
+        self._node, self._others, self._rng = node, [one for one in roster if one != node], Random(seed)
+        self._until, self._left, self.told = until, 0, 0
+
+    def start(self, now: float) -> list[Effect]:
+        self._until += now
+        return [Wake(now + 1.0)]
+
+    def on(self, event: PeerEvent, now: float) -> list[Effect]:
+        if isinstance(event, Ping):
+            return [Tell(event.node, Pong(self._node, 0, event.seq, self._node))]
+        if not isinstance(event, Timer):
+            return []
+        lies = [Tell(to, self._lie()) for to in self._others] if now < self._until else []
+        return [*lies, Wake(now + 1.0)]
+
+    def _lie(self) -> News | Ping:
+        self.told += 1
+        self._left += INCARNATION_LEAP
+        incarnation = self._rng.choice(
+            [INCARNATION_MAX, INCARNATION_MAX - 1, 2**40, INCARNATION_LEAP, self._left, 2 * INCARNATION_LEAP, 5]
+        )
+        state = self._rng.choice(["left", "dead", "suspect", "alive"])
+        about = self._rng.sample(self._others, self._rng.randint(1, len(self._others)))
+        news = tuple(Rumour(one, state, incarnation) for one in about)  # type: ignore[arg-type]
+        return self._rng.choice([News(self._node, 0, news), Ping(self._node, 0, self.told, news)])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rumours_of_a_liar_evict_nobody_for_good(seed: int) -> None:
+    roster = names(6)
+    world = Members(roster, seed=seed)
+    world.start(roster[:-1])
+    liar = Liar(roster[-1], roster, seed, until=40.0)
+    world.hosts.start(roster[-1], liar)
+    world.hosts.run(20.0)
+    world.kill([roster[0]])
+    world.start([roster[0]])  # one that has forgotten all meets the lies anew
+    world.hosts.run(60.0)
+    honest = frozenset(roster[:-1])
+
+    def agree() -> bool:
+        return all(world.views[one].live() >= honest - {one} for one in honest)
+
+    while not agree() and world.clock.now < 120.0:
+        world.hosts.run(world.clock.now + 0.5)
+    assert liar.told > 100
+    assert agree(), {one: view.live() for one, view in world.views.items()}
+    assert {note.node for _, note in world.notes if isinstance(note, Lie)} == {roster[-1]}
+    assert all(world.views[one].incarnation < INCARNATION_MAX // 2 for one in honest)
