@@ -33,6 +33,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from peer.carriage import MODELS_MAX, Carriage, Errand
+from peer.claims import check_claims
 from peer.folder import Papers
 from peer.intake import Intake, Standard
 from peer.ledger import STRANGER, Ledger
@@ -45,7 +46,7 @@ from peer.words import Kept, take_words
 from shoal import peer_wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.peer_message import PeerMessage
-from shoal.peer_wire import Letter, claimed_weight
+from shoal.peer_wire import Letter
 from shoal.runtime.http import PROTOCOL_HEADER
 from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Request as Signed
@@ -358,15 +359,7 @@ class Reception:
         """The letter's head has come: it is the signed one, and used up with this."""
         node = self._node
         with node.gate_lock:
-            most = next((peer.examples for peer in node.gate.members() if peer.node == self._sender), 0)
-        claimed = max(map(claimed_weight, letter.messages))
-        if most and claimed > most:
-            raise InvalidPayload(
-                f"{self._sender} claims a weight of {claimed:g}; the roster allows {most}",
-                code="peer.weight",
-                hint="have the operator admit the node with more examples",
-            )
-        with node.gate_lock:
+            check_claims(letter, self._sender, node.gate.members())
             node.gate.admit(self._claim, digest, wall_s())
 
     def _signed(self, signed: Signed, told: Sequence[Told]) -> Response:

@@ -28,16 +28,17 @@ from peer.carriage import Carriage, Carrier
 from peer.entry import Entry, read_entry
 from peer.folder import Papers, gatekeeper
 from peer.intake import Intake, Standard
-from peer.jury import Quarantine
+from peer.jury import Quarantine, code_of, heeded
 from peer.ledger import STRANGER, Ledger
-from peer.link import Office, PeerLink, Told, letters, wall_s
+from peer.link import Office, PeerLink, Told, wall_s
+from peer.outbox import Outbox
 from peer.status import Exchanges
 from peer.words import Kept
 from shoal.core.errors import Refused, ShoalError, StorageFailed
 from shoal.core.machine import Effect, Note, Tell, Timer
-from shoal.core.membership import Membership
+from shoal.core.membership import CALLERS_PERIODS, Membership
 from shoal.core.pace import Pace
-from shoal.core.peer_message import MembershipMessage, PeerMessage, Relay, Relayed
+from shoal.core.peer_message import Bulletin, MembershipMessage, PeerMessage, Relay, Relayed
 from shoal.runtime.address import parse
 from shoal.runtime.store import CrashPoint, no_crash, storing, write_file
 from shoal.trust.envelope import Request as Signed
@@ -90,7 +91,7 @@ class Company:
         self.signer = Signer(papers.key, papers.charter, boot)
         urls = papers.me.urls
         entry = Entry(papers.certificate, urls).text() if papers.certificate else b""
-        self._office = Office(standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s, entry)
+        self._office = Office(standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s, entry, self.refuse)
         self._entered = self._let_in_before()
         """By name, whom certificates have let in, here or in an earlier process, and who has said where to call it."""
         period_s = papers.spec.gossip.period_s
@@ -98,9 +99,9 @@ class Company:
             papers.me.node,
             rng=random.Random(f"{papers.spec.seed}/{papers.me.node}/{boot}/members"),
             pace=Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s),
-            incarnation=boot,
         )
-        self.links: dict[str, PeerLink] = {}
+        self.outbox = Outbox(papers.spec.gossip.patience_s, lambda: standard.body_bytes)
+        self.links = self.outbox.links
         self.refused: Counter[str] = Counter()
         self.quarantine = Quarantine()
         self.exchanges = Exchanges()
@@ -143,7 +144,8 @@ class Company:
         for node, peer in others.items():
             if peer.urls and node not in self.links:
                 self.links[node] = PeerLink(peer, peer.urls[0], self._office, self._heard)
-        self.membership.admit(frozenset({self.papers.me.node, *members}))
+        ways = self.outbox.ways(members.keys() - {self.papers.me.node}, self.papers.me.inbound)
+        self.membership.admit(frozenset({self.papers.me.node, *members}), ways)
 
     def start(self) -> None:
         """Say hello."""
@@ -168,7 +170,8 @@ class Company:
     async def leave(self) -> None:
         """Tell some that this peer goes."""
         tells = _tells(self.membership.leave())
-        await asyncio.gather(*(self._send(to, [(body, None)]) for to, body in tells))
+        await asyncio.gather(*(self.outbox.send(to, [(body, None)]) for to, body in tells))
+        await self.outbox.collected(CALLERS_PERIODS * self.papers.spec.gossip.period_s)
 
     def close(self) -> None:
         """Let go of everything. Windows and counts are kept by `keep`."""
@@ -177,8 +180,7 @@ class Company:
             self._alarm.cancel()
         for task in self._tasks:
             task.cancel()
-        for link in self.links.values():
-            link.close()
+        self.outbox.close()
 
     def keep(self) -> None:
         """Write down what was heard of whom, and the bytes. Raises `StorageFailed`."""
@@ -197,11 +199,11 @@ class Company:
         """Take what a peer says in one letter; what it is answered."""
         try:
             said: list[Told] = []
-            rest: list[PeerMessage] = []
-            for message in messages if not self._closed else ():
+            rest: list[PeerMessage] = []  # words for the coordinator are not here: they come by `peer.carriage`
+            for message in heeded(messages, self.quarantine.nodes) if not self._closed else ():
                 if isinstance(message, MembershipMessage):
                     said += self._members(self.membership.on(message, time.monotonic()), message.node)
-                elif not isinstance(message, Relay | Relayed):  # words for the coordinator come by `peer.carriage`
+                elif not isinstance(message, Relay | Relayed) and not self._is_idle_offer(message):
                     self.exchanges.note(message.node, message)
                     rest.append(message)
             if rest:
@@ -209,9 +211,13 @@ class Company:
                 for message, _ in told:
                     self.exchanges.note(rest[0].node, message)
                 said += told
-            return said
+            return [*said, *self.outbox.take(messages[0].node)]
         finally:
             intake.release()
+
+    def _is_idle_offer(self, message: PeerMessage) -> bool:
+        """Return whether a peer hears the coordinator but can carry nothing there, as it cannot be called."""
+        return isinstance(message, Bulletin) and message.hears and message.node in self.outbox.callers
 
     async def enter(self, request: Signed, text: bytes) -> bytes:
         """A newcomer shows its certificate: it is verified here, with nobody to ask. Raises `NotAllowed`, `Refused`."""
@@ -254,7 +260,7 @@ class Company:
     async def _go_on(self, messages: Sequence[PeerMessage], intake: Intake) -> None:
         told = await self.hear(messages, intake)
         if told:
-            await self._send(messages[0].node, told)
+            await self.outbox.send(messages[0].node, told)
 
     def refuse(self, code: str, why: str, sender: str) -> None:
         """Something was refused: count it, and say it."""
@@ -264,18 +270,17 @@ class Company:
             self.log.warning("in quarantine: nothing is begun with it any more", peer=sender, code=code)
             self._look_around()
 
+    def blame(self, note: Note) -> None:
+        """Count what a machine has refused, and say it."""
+        self.refuse(code_of(note), note.text, note.node)
+
     # What others are told
 
     def post(self, to: str, told: Sequence[Told]) -> None:
-        """Send to a peer; nobody hears of it if that one has no address: it will call."""
+        """Send to a peer; one that cannot be called gets it when it calls."""
         for message, _ in told:
             self.exchanges.note(to, message)
-        self._spawn(self._send(to, told))
-
-    async def _send(self, to: str, told: Sequence[Told]) -> None:
-        link = self.links.get(to)
-        for letter in letters(told) if link is not None else ():
-            await link.tell(letter)  # type: ignore[union-attr]  # there are no letters without one
+        self._spawn(self.outbox.send(to, told))
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
         if self._closed:
@@ -294,17 +299,17 @@ class Company:
             if to == sender:
                 answer.append((body, None))
             else:
-                self._spawn(self._send(to, [(body, None)]))
+                self._spawn(self.outbox.send(to, [(body, None)]))
         for effect in effects:
             if isinstance(effect, Note) and effect.kind == "refusal":
-                self.refuse("machine", effect.text, effect.node)
+                self.blame(effect)
             elif isinstance(effect, Note):
                 self.log.info(effect.text)
         self._look_around()
         return answer
 
     def _look_around(self) -> None:
-        live = (self.membership.live() & self.links.keys()) - self.quarantine.nodes
+        live = (self.membership.within_reach() & self.outbox.reached) - self.quarantine.nodes
         if live != self._live:
             self._live = live
             self._ears.live(live)
@@ -341,6 +346,11 @@ class Company:
             return {}
         return {"carried": sum(_since(self.carriage.ledger, self._carried_before, node).values())}
 
+    @property
+    def roster(self) -> frozenset[str]:
+        """The names of everybody who is admitted."""
+        return frozenset({self.papers.me.node, *(held.node for held in self.membership.beliefs())})
+
     def refusals(self) -> dict[str, Any]:
         """What was refused, by code, and with whom nothing is begun because of it; as JSON values."""
         return {"refused": dict(self.refused), "quarantine": sorted(self.quarantine.nodes)}
@@ -353,6 +363,7 @@ class Company:
             **self._ears.about(),
             "peers": self.peers(),
             "last_exchange_s": self.exchanges.ages_s(),
+            "mailbox": self.outbox.shown(),
             **self.refusals(),
         }
 

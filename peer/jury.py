@@ -1,7 +1,8 @@
 """Whose models are not mixed, though nothing is wrong with their form: by their loss, or because of what came before.
 
     gate          a model whose loss on this peer's own data is far worse than its own model's is declined
-    quarantine    who has sent three inputs that had to be refused for the same reason is declined from then on
+    quarantine    who has sent three inputs that had to be refused for the same reason is declined from then on, and
+                  what it says of others or of the hub is not heeded
 
 To decline is part of the protocol: neither side mixes, and nothing is lost (`Mixer.decline`). It is possible up to the
 moment at which this peer takes its step. Who began an exchange sees the other's model after that one's step, and must
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from dataclasses import replace
 from math import isfinite
 
 from shoal.core.errors import ShoalError
+from shoal.core.machine import Note
 from shoal.core.message import Metrics, Ref
-from shoal.core.peer_message import Offer, PeerMessage, Push, Swap, Swapped
+from shoal.core.peer_message import Bulletin, Declare, MembershipMessage, Offer, PeerMessage, Push, Swap, Swapped
+from shoal.core.plausible import Lie
 
 LOSS = "eval/loss"
 LOSS_LEAST, LOSS_MORE = 0.3, 0.5
@@ -27,6 +31,8 @@ QUARANTINE = "quarantine"
 """Why everything of such a sender is declined."""
 SAME_MAX = 3
 """So many inputs that are refused for one reason put their sender in quarantine."""
+LIE = "peer.lie"
+"""The code of what no honest peer can have said: see `shoal.core.plausible`."""
 ACCIDENTS = ("payload.short", "payload.length")
 """Refusals that a broken connection may cause, and nobody's fault."""
 
@@ -40,13 +46,31 @@ class Quarantine:
 
     def note(self, sender: str, code: str) -> bool:
         """An input of an authenticated sender was refused; whether that puts it in."""
-        if not code.startswith(("payload.", "peer.weight", "peer.loss")) or code in ACCIDENTS:
+        if not code.startswith(("payload.", "peer.weight", "peer.loss", LIE)) or code in ACCIDENTS:
             return False
         self._refused[sender, code] += 1
         if self._refused[sender, code] < SAME_MAX or sender in self.nodes:
             return False
         self.nodes.add(sender)
         return True
+
+
+def code_of(note: Note) -> str:
+    """Return the code under which a machine's refusal is counted."""
+    return LIE if isinstance(note, Lie) else "machine"
+
+
+def heeded(messages: Sequence[PeerMessage], quarantined: Collection[str]) -> list[PeerMessage]:
+    """Return what is heeded of the messages of one peer: of one in quarantine, nothing about others or the hub."""
+    found: list[PeerMessage] = []
+    for message in messages:
+        if message.node not in quarantined:
+            found.append(message)
+        elif isinstance(message, MembershipMessage):
+            found.append(replace(message, news=()))
+        elif not isinstance(message, Bulletin | Declare):
+            found.append(message)
+    return found
 
 
 class Gate:

@@ -22,11 +22,12 @@ from typing import Any
 
 import structlog
 
+from peer.claims import check_claims
 from peer.entry import AGAIN_S
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
 from shoal import peer_wire
-from shoal.core.errors import Refused, ShoalError
+from shoal.core.errors import InvalidPayload, Refused, ShoalError
 from shoal.core.peer_message import PeerMessage
 from shoal.peer_wire import Letter
 from shoal.runtime.http import Link
@@ -86,6 +87,8 @@ class Office:
     wall_s: Callable[[], int]
     entry: bytes = b""
     """What a newcomer shows to those that do not know it; empty: it has no certificate."""
+    refuse: Callable[[str, str, str], None] = lambda code, why, sender: None
+    """Told of answers that had to be refused, in the event loop: `(code, why, sender)`."""
 
     def recognise(self, answer: Any, request: Request) -> None:
         """Raise unless the one who was asked has given this answer."""
@@ -128,6 +131,8 @@ class PeerLink:
                 messages, intake = await in_thread(partial(self._post, way, told))
         except ShoalError as error:
             self._note(error)
+            if isinstance(error, InvalidPayload):
+                self._office.refuse(error.code, error.message, self.peer.node)
             if error.code == "trust.stranger":
                 await self._enter()
             return
@@ -214,10 +219,14 @@ class PeerLink:
     def _taken_in(self, pieces: Iterator[bytes], nbytes: int, digest: str) -> tuple[tuple[PeerMessage, ...], Intake]:
         """The messages of an answer; an empty one has none."""
 
-        def admit(found: str, _: Letter) -> None:
-            check_digest(digest, found)
+        office = self._office
 
-        standard, most = self._office.standard, peer_wire.BODIES_MAX
+        def admit(found: str, letter: Letter) -> None:
+            check_digest(digest, found)
+            with office.gate_lock:
+                check_claims(letter, self.peer.node, office.gate.members())
+
+        standard, most = office.standard, peer_wire.BODIES_MAX
         with Intake(standard, self.peer.node, nbytes, admit, bodies_max=most) as intake:
             for piece in pieces:
                 intake.feed(piece)

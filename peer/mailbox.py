@@ -31,9 +31,11 @@ class Waiting:
 
 
 class Mailbox:
-    """Messages wait for `kept_s` seconds, and models of `bytes_max` bytes for each peer."""
+    """Messages wait for `kept_s` seconds, and models of `bytes_max()` bytes for each peer."""
 
-    def __init__(self, kept_s: float, bytes_max: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, kept_s: float, bytes_max: Callable[[], int], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._kept_s, self._bytes_max, self._clock = kept_s, bytes_max, clock
         self._boxes: dict[str, deque[Waiting]] = {}
         self.dropped = 0
@@ -59,6 +61,6 @@ class Mailbox:
 
     def _tidy(self, box: deque[Waiting]) -> None:
         now, nbytes = self._clock(), sum(one.nbytes for one in box)
-        while box and (box[0].until <= now or len(box) > MESSAGES_MAX or nbytes > self._bytes_max):
+        while box and (box[0].until <= now or len(box) > MESSAGES_MAX or nbytes > self._bytes_max()):
             nbytes -= box.popleft().nbytes
             self.dropped += 1

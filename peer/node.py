@@ -13,7 +13,6 @@ it waits a while.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import threading
 import time
@@ -28,10 +27,10 @@ import structlog
 from peer.admission import Admission
 from peer.folder import Desk, Papers, check_job, read_papers
 from peer.intake import Intake, Standard
-from peer.jury import QUARANTINE, Gate, Quarantine
+from peer.jury import QUARANTINE, Gate, Quarantine, code_of, heeded
 from peer.ledger import Ledger
-from peer.link import Office, PeerLink, Told, address_of, letters, wall_s
-from peer.mailbox import Mailbox
+from peer.link import Office, PeerLink, Told, address_of, wall_s
+from peer.outbox import Outbox
 from peer.pump import Ports, Pump
 from peer.rosters import Rosters
 from peer.status import Exchanges, Summary, Watch, needed_peers, node_status, waiting_lines
@@ -47,7 +46,6 @@ from shoal.core.meter import Meter
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
 from shoal.core.tree import Tree, norm
-from shoal.core.ways import COLLECT, Ways
 from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.runtime.threads import in_thread
 from shoal.runtime.training.process import Setup
@@ -128,8 +126,8 @@ class Node:
         self.judge.close()
         for task in self._tasks:
             task.cancel()
-        for link in getattr(self, "links", {}).values():
-            link.close()
+        if hasattr(self, "outbox"):
+            self.outbox.close()
         self.desk.__exit__(None, None, None)
 
     def _trainer(self, folder: str) -> Trainer:
@@ -160,7 +158,7 @@ class Node:
         rng = random.Random(f"{spec.seed}/{self.me}/{desk.boot}")
         meter = Meter(spec.gossip.budget(self.settings.bytes_per_hour), lambda: self.ledger.crossed)
         holding = Holding(self.me, desk.boot, weight, slots, desk.bodies, rng, meter=meter)
-        holding.filters = spec.shown_through()
+        holding.filters, holding.roster = spec.shown_through(), self.papers.roster_names
         mixer = spec.gossip.build_mixing().mixer()
         self.rounds = spec.gossip.rounds or spec.rounds
         drain = spec.gossip.build_drain(self.rounds, self.settings.linger_s) if self.rounds else None
@@ -195,12 +193,14 @@ class Node:
         spec, papers = self.papers.spec, self.papers
         period_s = spec.gossip.period_s
         pace = Pace(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s)
-        membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace, incarnation=self.desk.boot)
-        self.mailbox = Mailbox(spec.gossip.patience_s, peer_wire.BODIES_MAX * self.standard.body_bytes)
+        membership = Membership(self.me, rng=random.Random(rng.getrandbits(64)), pace=pace)
+        self.outbox = Outbox(spec.gossip.patience_s, lambda: self.standard.body_bytes)
+        self.links, self.mailbox = self.outbox.links, self.outbox.mailbox
         ports = Ports(self.desk, self.send, self._perform, time.monotonic, self)
         self.pump = Pump(self.gossip, membership, ports)
-        self._office = Office(self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s)
-        self.links: dict[str, PeerLink] = {}
+        self._office = Office(
+            self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s, refuse=self.refuse
+        )
         self.take_papers(papers)
 
     def take_papers(self, papers: Papers) -> None:
@@ -230,8 +230,7 @@ class Node:
 
     def _admit(self) -> None:
         """Tell membership who takes part, and who can be called."""
-        ways = self._ways()
-        self._callers = ways.callers
+        ways = self.outbox.ways((peer.node for peer in self.papers.others), self.papers.me.inbound)
         self.pump.membership.admit(frozenset(peer.node for peer in self.papers.roster.peers), ways)
 
     def found(self, peer_id: str, url: str) -> None:
@@ -247,13 +246,6 @@ class Node:
         self.links[peer.node] = PeerLink(peer, url, self._office, self._heard)
         self.log.info("found", peer=peer.node, url=url)
         self._admit()
-
-    def _ways(self) -> Ways:
-        """Who can be called, by the roster, by what a person has said, and by what was found."""
-        silent = {peer.node for peer in self.papers.others} - self.links.keys()
-        if self.papers.me.inbound:
-            return Ways(callers=frozenset(silent))
-        return Ways(hidden=frozenset(silent), collect=COLLECT)
 
     # A process
 
@@ -299,7 +291,7 @@ class Node:
         await self.trainer.end()
         await self.judge.end()
         await self.pump.leave()
-        await self._collected()
+        await self.outbox.collected(CALLERS_PERIODS * self.papers.spec.gossip.period_s)
         self.pump.stop()
         await in_thread(self._keep)
         seen = {node: min(count, self.rounds or count) for node, count in self.gossip.me.seen.items()}
@@ -307,13 +299,6 @@ class Node:
         return Summary(
             self.me, self.gossip.me.round, finished, settled, self.own or {}, drawn, seen, traffic, self.gossip.one
         )
-
-    async def _collected(self) -> None:
-        """Wait a few periods for those who must come for a goodbye."""
-        for _ in range(math.ceil(CALLERS_PERIODS * self.papers.spec.gossip.period_s / TICK_S)):
-            if not self.mailbox.waiting():
-                break
-            await asyncio.sleep(TICK_S)
 
     async def _perform(self, work: Work) -> Result:
         """Do an order, as soon as there is company to learn with."""
@@ -389,12 +374,13 @@ class Node:
     async def hear(self, messages: Sequence[PeerMessage], intake: Intake) -> list[Told]:
         """Take what a peer says; what it is answered, with what has been waiting for it."""
         try:
-            told = await self.pump.hear(messages, await self._declined(messages))
+            heard = heeded(messages, self.quarantine.nodes)
+            told = await self.pump.hear(heard, await self._declined(heard))
         finally:
             intake.release()
         for message in (*messages, *(message for message, _ in told)):
             self.exchanges.note(messages[0].node, message)
-        return [*told, *self.mailbox.take(messages[0].node)]
+        return [*told, *self.outbox.take(messages[0].node)]
 
     async def _declined(self, messages: Sequence[PeerMessage]) -> dict[int, str]:
         """Which of these are to be declined, by their places, and why."""
@@ -426,12 +412,8 @@ class Node:
         self._spawn(self.send(to, told))
 
     async def send(self, to: str, told: Sequence[Told]) -> None:
-        """Send to a peer; what is for one that cannot be called waits until it calls."""
-        link = self.links.get(to)
-        if to in self._callers:
-            self.mailbox.put(to, told)
-        for letter in letters(told) if link is not None else ():
-            await link.tell(letter)  # type: ignore[union-attr]  # there are no letters without one
+        """Send to a peer, or let it wait until that one calls."""
+        await self.outbox.send(to, told)
 
     def _spawn(self, call: Any) -> None:
         task = asyncio.get_running_loop().create_task(call)
@@ -446,7 +428,7 @@ class Node:
 
     def noted(self, note: Note) -> None:
         if note.kind == "refusal":
-            self.refuse("machine", note.text, note.node)
+            self.refuse(code_of(note), note.text, note.node)
         self.watch.note(note.text)
 
     def refuse(self, code: str, why: str, sender: str) -> None:
@@ -455,7 +437,7 @@ class Node:
         self.log.warning("refused", code=code, why=why, sender=sender)
         if code == "trust.stranger":
             self.rosters.knocked()
-        if sender in self.links.keys() | self._callers and self.quarantine.note(sender, code):
+        if sender in self.outbox.reached and self.quarantine.note(sender, code):
             self.pump.shun(sender)
             self.noted(Note("warning", f"{sender} is in quarantine: {code} again and again", 0, sender))
 

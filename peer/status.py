@@ -12,7 +12,7 @@ from peer.folder import Desk, Papers
 from peer.jury import Quarantine
 from peer.ledger import Ledger
 from peer.link import PeerLink
-from peer.mailbox import Mailbox
+from peer.outbox import Outbox
 from peer.pump import Pump
 from peer.trainer import Trainer
 from shoal.core.gossip import Gossip, Learned
@@ -29,7 +29,7 @@ class Standalone(Protocol):
     pump: Pump
     links: dict[str, PeerLink]
     desk: Desk
-    mailbox: Mailbox
+    outbox: Outbox
     ledger: Ledger
     trainer: Trainer
     quarantine: Quarantine
@@ -163,7 +163,7 @@ def node_status(node: Standalone) -> dict[str, Any]:
         "last_exchange_s": node.exchanges.ages_s(),
         "refused": node.refused,
         "quarantine": sorted(node.quarantine.nodes),
-        "mailbox": {"waiting": node.mailbox.waiting(), "dropped": node.mailbox.dropped},
+        "mailbox": node.outbox.shown(),
         "bytes": node.ledger.totals(),
         "budget": gossip.me.meter.shown(gossip.me.exchange_bytes),
         "trainer_starts": node.trainer.starts,

@@ -23,7 +23,7 @@ from typing import Any, get_args
 from shoal import wire
 from shoal.core.errors import InvalidPayload
 from shoal.core.message import Message, Ref
-from shoal.core.peer_message import MixingMessage, PeerMessage, Relay, Relayed, Rumour, Swap, Swapped
+from shoal.core.peer_message import MixingMessage, PeerMessage, Relay, Relayed, Rumour
 from shoal.heads import COUNT_MAX, NAME, WEIGHT_MAX, is_digest
 
 MEDIA_TYPE = "application/x-shoal-letter"
@@ -214,8 +214,3 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "seen": _check_seen,
     "news": _check_news,
 }
-
-
-def claimed_weight(message: PeerMessage) -> float:
-    """The examples that a message claims its sender's model to speak for."""
-    return message.weight if isinstance(message, Swap | Swapped) else 0.0

@@ -60,6 +60,11 @@ class Circle:
         return self.papers.roster.version if self.papers is not None else 0
 
     @property
+    def roster(self) -> frozenset[str] | None:
+        """The names of everybody who is admitted; None while that is not known."""
+        return self.company.roster if self.company is not None else None
+
+    @property
     def weight_max(self) -> int:
         """The greatest weight that others let this node claim; 0: any."""
         return self.papers.me.examples if self.papers is not None else 0

@@ -310,7 +310,7 @@ class PeerPump(Pump):
                 shown = {name: round(value, 4) for name, value in effect.metrics.items() if name == "train/loss"}
                 self.log.info("learned", round=effect.round, **shown)
             case Note(kind="refusal") if self.circle.company is not None:
-                self.circle.company.refuse("machine", effect.text, effect.node)
+                self.circle.company.blame(effect)
             case _:
                 super()._carry(effect, kept)
 
@@ -422,7 +422,7 @@ class PeerPump(Pump):
         return self.peer.gossip is not None and self.peer.term == record.term
 
     def _see(self, live: frozenset[str]) -> None:
-        self._put(Live(live))
+        self._put(Live(live, roster=self.circle.roster))
 
     def _crossed(self) -> int:
         return self.circle.company.ledger.crossed if self.circle.company is not None else 0

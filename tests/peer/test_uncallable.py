@@ -103,7 +103,7 @@ def numbers(told: list[Told]) -> list[int]:
 
 
 def test_each_has_a_box_of_its_own_and_empties_it() -> None:
-    box = Mailbox(10.0, 100)
+    box = Mailbox(10.0, lambda: 100)
     box.put("b", [message(1), message(2)])
     box.put("c", [message(3)])
     assert box.waiting() == {"b": 2, "c": 1}
@@ -113,7 +113,7 @@ def test_each_has_a_box_of_its_own_and_empties_it() -> None:
 
 
 def test_it_holds_so_many_messages_and_so_many_bytes_and_the_oldest_go_first() -> None:
-    box = Mailbox(10.0, 100)
+    box = Mailbox(10.0, lambda: 100)
     box.put("b", [message(number) for number in range(MESSAGES_MAX + 3)])
     assert numbers(box.take("b")) == list(range(3, MESSAGES_MAX + 3))
     assert box.dropped == 3
@@ -125,7 +125,7 @@ def test_it_holds_so_many_messages_and_so_many_bytes_and_the_oldest_go_first() -
 
 def test_nothing_waits_for_ever() -> None:
     now = 0.0
-    box = Mailbox(10.0, 100, clock=lambda: now)
+    box = Mailbox(10.0, lambda: 100, clock=lambda: now)
     box.put("b", [message(1)])
     now = 5.0
     box.put("b", [message(2)])

@@ -72,7 +72,7 @@ class Victim:
     """The edge client `a`, alone and away, that rests."""
 
     def __init__(self, node: Threaded, folder: Path) -> None:
-        self.node, self.folder, self._boot = node, folder, 90
+        self.node, self.folder, self._boot = node, folder, 2**53
         assert node.agent.peering is not None
         self.url = node.agent.peering.porch.contact().urls[0]
 
