@@ -153,7 +153,7 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         ended_at=iso(record.ended_at),
         model=_model(hub),
         metrics=known.metrics,
-        best=views.Best(accuracy=known.best[0], version=known.best[1]) if known.best is not None else None,
+        best=_best(known),
         rebuilt=rebuilt(record.start),
         up_bytes=coordinator.ledger.totals[driver.name, "up"],
         down_bytes=coordinator.ledger.totals[driver.name, "down"],
@@ -161,6 +161,13 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         tags=list(record.tags),
         labels=labelled(record),
     )
+
+
+def _best(known: history.Summary) -> views.Best | None:
+    """The best version so far, and how many nodes say so."""
+    if known.best is None:
+        return None
+    return views.Best(accuracy=known.best[0], version=known.best[1], nodes=known.best_nodes)
 
 
 def _state(record: Record, driver: Driver) -> views.JobState:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select
 
 from coordinator.tables import jobs, versions
+from shoal.core.metric import EVAL_NODES
 
 _SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
 
@@ -30,6 +31,8 @@ class Summary:
     """Those of the newest version that has any."""
     best: tuple[float, int] | None = None
     """The best accuracy, and the first version that has it."""
+    best_nodes: int | None = None
+    """How many nodes measured that, each on its own data; None: it was measured on data that no node has."""
 
 
 def accuracy_of(metrics: dict[str, Any]) -> float | None:
@@ -38,6 +41,13 @@ def accuracy_of(metrics: dict[str, Any]) -> float | None:
         if isinstance(metrics.get(name), int | float):
             return float(metrics[name])
     return None
+
+
+def nodes_behind(metrics: dict[str, Any]) -> int | None:
+    """Return how many nodes measured the accuracy that people look at first; None: no node did, or it is not known."""
+    if not isinstance(metrics.get(_SHOWN_FROM[0]), int | float) or EVAL_NODES not in metrics:
+        return None
+    return int(metrics[EVAL_NODES])
 
 
 def scored(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -74,12 +84,14 @@ def summaries(names: Sequence[str]) -> Select[Any]:
         _newest_metrics().label("metrics"),
         best_of(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
         best_of(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
+        best_of(jobs.c.name, versions.c.metrics).scalar_subquery().label("best_metrics"),
     ).where(jobs.c.name.in_(names))
 
 
 def summary(row: Any) -> Summary:
     """Return the summary that a row of `summaries` holds."""
-    return Summary(row.started_at, row.metrics or {}, None if row.best is None else (row.score, row.best))
+    best, behind = None if row.best is None else (row.score, row.best), nodes_behind(row.best_metrics or {})
+    return Summary(row.started_at, row.metrics or {}, best, behind)
 
 
 def models_to_keep(connection: Connection, job: str, newest: int) -> set[str]:

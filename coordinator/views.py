@@ -78,6 +78,9 @@ class Best(BaseModel):
 
     accuracy: float
     version: int
+    nodes: int | None = Field(
+        None, description="how many nodes measured it, each on its own data; null: none did, or it is not known"
+    )
 
 
 class Job(BaseModel):

@@ -6,9 +6,10 @@
     print(result.metrics)
 
 Hub, workers, algorithm, schedule and learners are the real ones; the network, the clock and the coordinator's disk are
-simulated. Learners work one after the other, in this process. Time is virtual: each order takes a second and five
-milliseconds more than that of the learner before (with faults: half a second to one and a half), so that deadlines mean
-something, a run can be repeated exactly, and no two learners' updates are held in memory at once.
+simulated. Learners work one after the other, in this process. Time is virtual: each piece of work takes a second (with
+faults: half a second to one and a half), so that deadlines mean something and a run can be repeated exactly. Learners
+that begin together end within the same millisecond however long they go on, but one after the other, so that no two
+learners' updates are held in memory at once.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ from shoal.sim.world import Setup, World
 WORK_S = 1.0
 """Virtual seconds that an order takes."""
 
-TURN_S = 0.005
-"""More for each learner than for the one before, whose update is folded and dropped by then."""
+TICK_S = 0.001
+"""Work ends at a whole multiple of this; within the tick each learner has an instant of its own, in their order. So the
+update of the one before is folded and dropped by then, and equal learners do not move apart as they go on."""
 
 SWEEP_STEPS = 4
 """How often bodies are dropped that nobody needs any more."""
@@ -153,8 +155,11 @@ def simulate(
     turns = {node: turn for turn, node in enumerate(named)}
 
     def pace(node: str, _: Order) -> float:
-        usual = WORK_S * rng.uniform(0.5, 1.5) if faults is not None else WORK_S + turns[node] * TURN_S
-        return usual * factors.get(node, 1.0)
+        work_s = WORK_S * factors.get(node, 1.0)
+        if faults is not None:
+            return work_s * rng.uniform(0.5, 1.5)
+        ends = round((clock.now + work_s) / TICK_S) + turns[node] / (2 * len(turns))
+        return ends * TICK_S - clock.now
 
     setup = Setup(
         plan,

@@ -5,8 +5,9 @@ distillation", ICLR 2018, Algorithm 1. Nothing is averaged. After a burn-in, nod
 
     CE(y, F_i(x)) + weight * CE(softmax(F_j(x)), F_i(x))
 
-where F_j is another node's model as it was when it last reported: a stale teacher, in turn one of all others. Models
-begin differently, each from a seed of its own: alike ones would have nothing to teach.
+where F_j is another node's model as it was when it last reported: a stale teacher, in turn one of all others. With
+`teachers` = "all" the second term has the mean of all others' softmax(F_j(x)), as Algorithm 1 writes it: every order
+then carries all models. Models begin differently, each from a seed of its own: alike ones would have nothing to teach.
 
 The hub holds a model for each node. The job's model, which people download, is that of the first of the nodes by name.
 """
@@ -14,7 +15,7 @@ The hub holds a model for each node. The job's model, which people download, is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
 from shoal.core.errors import InvalidJob, LearnerFailed
@@ -23,8 +24,8 @@ from shoal.core.message import Kind
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, sub
 
-OWN = "of."
-"""Begins the slot of a node's model."""
+OWN, TEACHER = "of.", "teacher"
+"""Begin the slots of a node's model, and of a teacher in an order."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Codistillation(Algorithm):
     """Of the teacher's word beside that of the labels."""
     burn_in: int = 2
     """Versions before teachers are heard: who knows nothing yet teaches nothing."""
+    teachers: Literal["turn", "all"] = "turn"
+    """One other model at a time, in turn; or the mean of all others' words, for which all models go to all nodes."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight < float("inf") or self.burn_in < 0:
@@ -60,7 +63,11 @@ class Codistillation(Algorithm):
         made = slots["made"]
         assert not isinstance(made, Tree)
         others = [name for name in sorted(slots) if name.startswith(OWN) and name != OWN + node]
-        heard = {"teacher": slots[others[int(made) % len(others)]]} if others and made >= self.burn_in else {}
+        heard: Slots = {}
+        if others and made >= self.burn_in:
+            heard = {TEACHER: slots[others[int(made) % len(others)]]}
+            if self.teachers == "all":
+                heard = {f"{TEACHER}.{place}": slots[name] for place, name in enumerate(others)}
         return own | heard | {"begun": float(OWN + node in slots)}
 
     def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
@@ -69,18 +76,28 @@ class Codistillation(Algorithm):
         base = tree_slot(task.slots, "model") if begun else learner.init(task.seed)
         learner.load(base)
         metrics = learner.evaluate()
-        extra = self._taught(learner, task) if "teacher" in task.slots and self.weight else None
+        teachers = [tree_slot(task.slots, name) for name in sorted(task.slots) if name.startswith(TEACHER)]
+        extra = self._taught(learner, teachers) if teachers and self.weight else None
         trained = learner.train(self.budget(task), extra_loss=extra, tick=task.tick)
         made = learner.model()
         return Local(trained.weight, {"model": sub(made, base) if begun else made}, metrics | trained.metrics)
 
-    def _taught(self, learner: Learner, task: Task) -> ExtraLoss:
+    def _taught(self, learner: Learner, teachers: list[Tree]) -> ExtraLoss:
+        """The cross entropy with the mean of their words, which is the mean of those with each."""
         if not isinstance(learner, Teachable):
             raise LearnerFailed(
                 f"{type(learner).__name__} cannot be taught by a model",
                 hint="give it a method teach, or use TorchLearner",
             )
-        return learner.teach(tree_slot(task.slots, "teacher"), self.weight)
+        words = [learner.teach(teacher, self.weight / len(teachers)) for teacher in teachers]
+
+        def mean(batch: Any, output: Any) -> Any:
+            total = words[0](batch, output)
+            for word in words[1:]:
+                total = total + word(batch, output)
+            return total
+
+        return mean
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Each by itself."""

@@ -6,8 +6,9 @@ gradients:
 
     w_i = w_i - gamma G_i / sqrt(sum over all pushes so far of G_i^2),   G the sum of the gradients of one push
 
-Here n_fetch = n_push = `steps`. It goes with the schedule `buffer` and its `size` of 1: pushes are applied as they
-come, whatever their age.
+A push carries lr G, the way that the local steps went, so lr drops out of the quotient but for tau, which is added to
+the root of the sum of (lr G)^2. Here n_fetch = n_push = `steps`. It goes with the schedule `buffer` and its `size` of
+1: pushes are applied as they come, whatever their age.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Downpour(ServerStep):
     server_lr: float = 0.03
     """gamma."""
     tau: float = 1e-8
-    """What the root is increased by, against a division by zero."""
+    """What the root is increased by, against a division by zero. It acts on lr times the sum of gradients."""
 
     def budget(self, task: Task) -> Budget:
         """A few mini-batches."""

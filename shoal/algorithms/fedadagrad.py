@@ -4,6 +4,8 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: "Adaptive Fede
 Algorithm 2 (FedAdagrad):
 
     m = beta1 m + (1 - beta1) d,   v = v + d^2,   w = w + server_lr * m / (sqrt(v) + tau)
+
+m begins at 0, v at tau^2.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ class FedAdagrad(ServerStep):
     beta1: float = 0.9
     """How much of the mean displacement's running mean m stays."""
     tau: float = 1e-3
-    """What the root of v is increased by: how little adaptive the step is."""
+    """What the root of v is increased by, and where that root begins: how little adaptive the step is."""
 
     @property
     def rule(self) -> Adagrad:
         """The optimizer."""
-        return Adagrad(self.server_lr, self.beta1, tau=self.tau)
+        return Adagrad(self.server_lr, self.beta1, tau=self.tau, initial=self.tau**2)

@@ -5,9 +5,10 @@ Algorithm 2 (FedProx). Node k trains on
 
     F_k(w) + mu/2 ||w - w_t||^2          so that each local step adds mu (w - w_t) to the gradient
 
-and the rest is federated averaging, which mu = 0 is. Partial work (section 5.2 there: gamma-inexact solutions): what a
-straggler has done counts as if it had done all. `partial` has each order, with that chance, be done for some
-number of epochs from 1 to E, by the order's own seed.
+and the rest is federated averaging, which mu = 0 is. Algorithm 2 draws K devices with the probabilities p_k = n_k / n
+and takes the plain mean of their models: that is the selection `examples` with `plain`. Partial work (section 5.2
+there: gamma-inexact solutions): what a straggler has done counts as if it had done all. `partial` has each order,
+with that chance, be done for some number of epochs from 1 to E, by the order's own seed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Learner
 from shoal.core.parts import Divides
+from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, sub, towards
 
 
@@ -33,6 +35,8 @@ class FedProx(Algorithm):
 
     mu: float = 0.1
     """The strength of the spring; 0: federated averaging. Too great a one slows learning down."""
+    plain: bool = False
+    """Whether every report counts alike, as Algorithm 2 has it after a draw by p_k; else by its node's examples."""
     partial: float = 0.0
     """The share of orders that are done for fewer epochs, 1 to E of them at random, as stragglers would; 0: none."""
 
@@ -61,3 +65,7 @@ class FedProx(Algorithm):
         metrics = learner.evaluate()
         trained = learner.train(self.budget(task), correct=near if self.mu else None, tick=task.tick)
         return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
+
+    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
+        """Take one report; with `plain` as if each node had one example."""
+        return super().fold(totals, replace(update, weight=1.0) if self.plain else update, discount)

@@ -4,6 +4,8 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: "Adaptive Fede
 Algorithm 2 (FedYogi):
 
     m = beta1 m + (1 - beta1) d,   v = v - (1 - beta2) d^2 sign(v - d^2),   w = w + server_lr * m / (sqrt(v) + tau)
+
+m begins at 0, v at tau^2.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ class FedYogi(ServerStep):
     beta2: float = 0.99
     """How much of v stays."""
     tau: float = 1e-3
-    """What the root of v is increased by: how little adaptive the step is."""
+    """What the root of v is increased by, and where that root begins: how little adaptive the step is."""
 
     @property
     def rule(self) -> Yogi:
         """The optimizer."""
-        return Yogi(self.server_lr, self.beta1, self.beta2, self.tau)
+        return Yogi(self.server_lr, self.beta1, self.beta2, self.tau, initial=self.tau**2)

@@ -4,11 +4,14 @@ Goyal et al.: "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017
 with the number of nodes, gradual warm-up); You, Gitman, Ginsburg: "Large Batch Training of Convolutional Networks",
 2017, Algorithm 1 (LARS). At step t, with g the mean gradient of the batches of K nodes:
 
-    rate = lr * K * min(1, (t + 1) / warm_up) * (1 - t / steps)^2
+    rate = lr * (1 + (K - 1) * min(1, t / warm_up)) * (1 - t / steps)^2      linear scaling, from one node's rate on
+    rate = lr * min(1, (t + 1) / warm_up) * (1 - t / steps)^2                without it (`scaled` = false)
     d_l = g_l + decay w_l                                       for each tensor l of two or more dimensions
     LARS:  d_l = d_l * trust |w_l| / (|g_l| + decay |w_l|)      for the same, unless `trust` is 0;
            d_l = d_l * trust                                    for all others, which have no rate of their own
     m = beta m + rate d,   w = w - m
+
+g is the plain mean: all batches are of one size (Goyal's n), and every node's counts alike, whatever else it holds.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class LargeBatch(Algorithm):
 
     name: ClassVar[str] = "largebatch"
     title: ClassVar[str] = "Large-batch synchronous SGD, LARS (Goyal et al., You et al. 2017)"
+    alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
     synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "sums"
@@ -45,7 +49,7 @@ class LargeBatch(Algorithm):
     scaled: bool = True
     """Whether the rate grows with the number of nodes (linear scaling)."""
     warm_up: int = 0
-    """Versions in which the rate grows to its full size."""
+    """Versions in which the rate grows to its full size: with `scaled` from `lr`, else from nearly nothing."""
     steps: int = 0
     """Versions after which the rate has fallen to zero, by the square of what is left; 0: it stays."""
     beta: float = 0.9
@@ -88,9 +92,10 @@ class LargeBatch(Algorithm):
 
     def rate(self, step: int, nodes: int) -> float:
         """The rate of a step with the batches of so many nodes."""
-        grown = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
         left = max(0.0, 1 - step / self.steps) ** 2 if self.steps else 1.0
-        return self.lr * (nodes if self.scaled else 1) * grown * left
+        if not self.scaled:
+            return self.lr * (min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0) * left
+        return self.lr * (1 + (nodes - 1) * (min(1.0, step / self.warm_up) if self.warm_up else 1.0)) * left
 
     def _trusted(self, model: Tree, against: Tree) -> Part[Tree]:
         """What is added to the weights, per unit of rate: the gradient against which they go, tensor by tensor."""

@@ -52,12 +52,17 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         state(job["state"]) + _elsewhere(job),
         made(job),
         percent(job["metrics"].get("eval/accuracy")),
-        percent((job["best"] or {}).get("accuracy")),
+        percent((job["best"] or {}).get("accuracy")) + (" (1 node)" if _is_of_one(job) else ""),
         str(job["nodes"]),
         size(job["up_bytes"]),
         size(job["down_bytes"]),
         f"{job['algorithm']} / {job['schedule']}",
     )
+
+
+def _is_of_one(job: dict[str, Any]) -> bool:
+    """Return whether one node alone measured the best version, on its own data."""
+    return bool(job["best"]) and job["best"].get("nodes") == 1
 
 
 def _elsewhere(job: dict[str, Any]) -> str:
@@ -116,7 +121,8 @@ def summary(job: dict[str, Any]) -> Table:
     for name, value in sorted(job["metrics"].items()):
         rows.append((safe(name), percent(value) if name.endswith("accuracy") else number(value)))
     if job["best"] is not None:
-        rows.append(("best", f"{percent(job['best']['accuracy'])} at version {job['best']['version']}"))
+        alone = ", measured by one node alone" if _is_of_one(job) else ""
+        rows.append(("best", f"{percent(job['best']['accuracy'])} at version {job['best']['version']}{alone}"))
     if job.get("model"):
         rows.append(("model", f"{job['model']['parameters']:,} parameters, {size(job['model']['bytes'])}"))
     rows.append(("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))

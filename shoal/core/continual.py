@@ -3,7 +3,9 @@
 Dynamic, periodic and functional dynamic averaging differ in when a node speaks (`speaks`) and in what it tells while it
 does not (`going`). The training is the same, and stands here because algorithms do not know each other: each node goes
 through its own endless sequence of mini-batches, b of them between two checks, and remembers in its private memory
-where it is. Against a base the report is relative to that, else (in rounds) to the model of the order.
+which one that is and where it is. The sequence's seed is that of the first order that counts, which follows from the
+job's seed and the node's name: nodes with equal data train on different batches, and so do jobs with other seeds.
+Against a base the report is relative to that, else (in rounds) to the model of the order.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from shoal.core.learner import Budget, Counted, Learner, Tick, Trained
 from shoal.core.message import Metrics
 from shoal.core.metric import FINISHED, PIECES
 from shoal.core.tree import Slots, Tree, dot, sub
+
+EXACT = 2**53 - 1
+"""Whole numbers up to this are exact as a slot's number, which is a float."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Continual(Algorithm):
             lr=self.lr,
             seed=task.seed + int(mine.pieces),
             position=int(mine.position),
+            sequence=int(mine.sequence),
         )
         mine.add(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, learner.model())
         mine.gap = _squared(mine.displacement)
@@ -147,16 +153,16 @@ class Carry:
     """Where a node is: between two pieces as the task's carry, between two orders as its private memory.
 
     seen: examples since the base was set; longest: the most that these were for any base before; position: mini-batches
-    since the job began. The rest is of this order: model, pieces, loss (summed over mini-batches), batches, gap; `own`
-    is the algorithm's own business.
+    since the job began; sequence: the seed of the order in which these come, 0 before there is one. The rest is of this
+    order: model, pieces, loss (summed over mini-batches), batches, gap; `own` is the algorithm's own business.
     """
 
-    LASTING = ("seen", "longest", "position", "batches", "loss")
+    LASTING = ("seen", "longest", "position", "sequence", "batches", "loss")
 
     def __init__(self, model: Tree, reference: Tree) -> None:
         self.model, self.reference = model, reference
         self.pieces = self.gap = 0.0
-        self.seen = self.longest = self.position = self.batches = self.loss = 0.0
+        self.seen = self.longest = self.position = self.sequence = self.batches = self.loss = 0.0
         self.whole = 0
         """Mini-batches that are enough; 0: there is no end. Not handed over: the learner knows it."""
         self.metrics: Metrics = {}
@@ -170,6 +176,7 @@ class Carry:
         source = task.carry if task.carry is not None else memory
         for name in (*cls.LASTING, "pieces", "gap"):
             setattr(mine, name, number_slot(source, name))
+        mine.sequence = mine.sequence or float(task.seed % EXACT + 1)
         mine.metrics = {n[1:]: v for n, v in slots.items() if n.startswith("=") and not isinstance(v, Tree)}
         mine.own = {n[1:]: v for n, v in slots.items() if n.startswith("~")}
         return mine

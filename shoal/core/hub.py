@@ -263,7 +263,7 @@ class Hub(HubActs):
         if not report.metrics:
             return []
         means = self.gathered.means.setdefault(version, Means())
-        means.add(report.metrics, report.weight)
+        means.add(report.metrics, report.weight, report.node)
         return [Measured(version, means.values())]
 
     def _fail(self, event: Fail, now: float) -> list[Effect]:

@@ -39,6 +39,8 @@ class Budget:
     position: int = -1
     """Index, in the node's own endless sequence of mini-batches, of the first one to train on; -1: no sequence, a fresh
     shuffle by `seed`. With a position, `Trained.weight` is the number of examples trained on in this call."""
+    sequence: int = 0
+    """Which such sequence: the seed of the order of its examples. It stays as the position moves on."""
 
 
 @dataclass(frozen=True)

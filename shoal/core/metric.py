@@ -7,6 +7,8 @@ from math import inf
 from shoal.core.message import Metrics
 
 EVAL_WEIGHT = "eval/examples"
+EVAL_NODES = "eval/nodes"
+"""How many nodes measured the "eval/…" of a version: those of one node say little about the others."""
 ACCURACY, LOSS = "eval/accuracy", "eval/loss"
 
 TRAIN_LOSS = "train/loss"
@@ -31,13 +33,16 @@ class Means:
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, float]] = {}
         self._examples = 0.0
+        self._nodes: set[str] = set()
 
-    def add(self, metrics: Metrics, weight: float) -> None:
+    def add(self, metrics: Metrics, weight: float, node: str) -> None:
         examples = metrics.get(EVAL_WEIGHT, 1.0)
         if not 0 <= examples < inf:
             examples = 0.0  # nonsense has no say
         if EVAL_WEIGHT in metrics:
             self._examples += examples
+        if examples and any(name.startswith("eval/") for name in metrics):
+            self._nodes.add(node)
         for name, value in metrics.items():
             share = examples if name.startswith("eval/") else weight
             if name == EVAL_WEIGHT or not share:  # nothing times NaN would be NaN
@@ -46,6 +51,7 @@ class Means:
             self._sums[name] = (total + share * value, of + share)
 
     def values(self) -> Metrics:
-        """The means so far, and the examples that "eval/…" rests on."""
+        """The means so far, and the examples and nodes that "eval/…" rests on."""
         means = {name: total / of for name, (total, of) in sorted(self._sums.items()) if of}
-        return means | ({EVAL_WEIGHT: self._examples} if self._examples else {})
+        rests = {EVAL_WEIGHT: self._examples, EVAL_NODES: float(len(self._nodes))}
+        return means | {name: count for name, count in rests.items() if count}

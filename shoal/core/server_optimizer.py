@@ -5,9 +5,9 @@ Algorithm 2. With d the mean displacement, and no correction of the bias:
 
     m = beta1 m + (1 - beta1) d,   v = (each its own),   w = w + rate * m / (sqrt(v) + tau)
 
-Each is a function of numbers, the same for every weight. Moments are float32 whatever the model is in, for d^2 must not
-vanish, and zero at first. BatchNorm's statistics are no weights, and a step beyond their mean could make a variance
-negative: they are averaged. So are whole numbers.
+Each is a function of numbers, the same for every weight. Moments are float32 whatever the model is in, for d^2 must
+not vanish; m begins at 0, v at `initial`, for which the paper demands at least tau^2. BatchNorm's statistics are no
+weights, and a step beyond their mean could make a variance negative: they are averaged. So are whole numbers.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class Rule(Protocol):
     moments: ClassVar[tuple[str, ...]]
     """The names of the slots that it keeps."""
 
+    def first(self, moment: str) -> float:
+        """A moment of every weight before the first step."""
+        ...
+
     def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
         """By how much the weights move for a mean displacement `d`, and the moments after it."""
         ...
@@ -47,6 +51,10 @@ class Momentum:
 
     rate: float = 1.0
     beta: float = 0.9
+
+    def first(self, moment: str) -> float:
+        """Return 0."""
+        return 0.0
 
     def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
         """By how much, and m."""
@@ -64,6 +72,11 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
+    initial: float = 0.0
+
+    def first(self, moment: str) -> float:
+        """Return v's, and 0 for m."""
+        return self.initial if moment == "v" else 0.0
 
     def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
         """By how much, m and v."""
@@ -95,10 +108,15 @@ class Adagrad(Adam):
 
 
 def slots_for(rule: Rule, model: Tree) -> Slots:
-    """The hub's slots for an initial model: it, and moments that are zero."""
+    """The hub's slots for an initial model: it, and the moments before the first step."""
     stepped = [leaf for leaf in model.layout.leaves if leaf.dtype in FLOATS and not leaf.name.endswith(STATISTICS)]
     layout = Layout.of((leaf.name, "F32", leaf.shape) for leaf in stepped)
-    return {"model": model, **{name: zeros(layout) for name in rule.moments}}
+    return {"model": model, **{name: _filled(layout, rule.first(name)) for name in rule.moments}}
+
+
+def _filled(layout: Layout, value: float) -> Tree:
+    """A tree of float32 that all have this value."""
+    return Tree(layout, np.full(layout.elements, value, "<f4").view(np.uint8)) if value else zeros(layout)
 
 
 def advance(rule: Rule, slots: Slots, averaged: Tree) -> Slots:

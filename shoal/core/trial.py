@@ -79,13 +79,13 @@ class Trial:
                 return f"{word} {after[name]:.4g} after {before[name]:.4g}, measured by {judges}"
         return "nobody has measured it"
 
-    def _pairs(self) -> list[list[tuple[Metrics, float]]]:
-        return [both for both in self._measured.values() if len(both) == 2]
+    def _pairs(self) -> dict[str, list[tuple[Metrics, float]]]:
+        return {node: both for node, both in self._measured.items() if len(both) == 2}
 
     def _means(self) -> tuple[Metrics, Metrics]:
         """Over those who have measured both models, so that the same data are behind both numbers."""
         before, after = Means(), Means()
-        for (first, weight), (second, _) in self._pairs():
-            before.add(first, weight)
-            after.add(second, weight)
+        for node, ((first, weight), (second, _)) in self._pairs().items():
+            before.add(first, weight, node)
+            after.add(second, weight, node)
         return before.values(), after.values()

@@ -8,8 +8,9 @@
 
 A batch that is a tuple or list is `(*inputs, target)`; any other goes whole to the model and to the loss.
 
-What can be taken by index also makes an endless *sequence* of mini-batches: pass after pass, each in an order that
-follows from the number of the pass alone. Batch number t is then the same whenever and wherever it is asked for.
+What can be taken by index also makes endless *sequences* of mini-batches: pass after pass, each in an order that
+follows from the sequence's seed and the number of the pass. Batch number t of a sequence is then the same whenever it
+is asked for.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ Data = Any
 Waiting = Callable[[], None]
 """Called often while a batch is waited for; may raise `Cancelled`."""
 
-SEQUENCE_SEEDS = (0, 0)
-"""Of the passes of a sequence. Data are private, so nodes may well shuffle theirs alike."""
+PASSES_KEPT = 32
+"""Orders of passes that are kept: one for each node that is simulated, or a few."""
 
 
 class Source(ABC):
@@ -56,10 +57,10 @@ class Source(ABC):
     def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
         """One pass, on the device; in the data's own order when `shuffle` is None. Batch size 0: all at once."""
 
-    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[Any]:
-        """The endless sequence of mini-batches from number `position` on. Raises `LearnerFailed` where there is none.
+    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Any]:
+        """An endless sequence of mini-batches from number `position` on. Raises `LearnerFailed` where there is none.
 
-        A pure function of data, batch size and position.
+        A pure function of data, batch size, position and the sequence's seed.
         """
         raise LearnerFailed(
             "the order names a position in a sequence of mini-batches, and these data can only be walked through",
@@ -153,8 +154,10 @@ class Tensors(Source):
             else:
                 yield self.take(order[start:stop])
 
-    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[tuple[Tensor, ...]]:
-        for chosen in endless(self._length, batch_size, position, merge_small=self.options.merge_small):
+    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[tuple[Tensor, ...]]:
+        for chosen in endless(
+            self._length, batch_size, position, seeds=(0, 0, seed), merge_small=self.options.merge_small
+        ):
             yield self.take(chosen)
 
     def take(self, chosen: Tensor) -> tuple[Tensor, ...]:
@@ -187,8 +190,8 @@ class Items(Source):
         # `shuffle` serves the order alone: it is the same as for tensors.
         yield from self._load([numbers[start:stop] for start, stop in places])
 
-    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[Any]:
-        chosen = endless(self.examples, batch_size, position, merge_small=self.options.merge_small)
+    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Any]:
+        chosen = endless(self.examples, batch_size, position, seeds=(0, 0, seed), merge_small=self.options.merge_small)
         yield from self._load(numbers.tolist() for numbers in chosen)
 
     def _load(self, batches: Iterable[list[int]]) -> Iterator[Any]:
@@ -260,7 +263,7 @@ def _order(examples: int, places: list[tuple[int, int]], shuffle: torch.Generato
 
 
 def endless(
-    examples: int, batch_size: int, position: int, *, merge_small: bool = False, seeds: tuple[int, ...] = SEQUENCE_SEEDS
+    examples: int, batch_size: int, position: int, *, seeds: tuple[int, ...], merge_small: bool = False
 ) -> Iterator[Tensor]:
     """The indices `int64[n]` of batch `position` and all later ones: pass after pass, each in an order of its own."""
     places = cuts(examples, batch_size, merge_small=merge_small)
@@ -272,7 +275,7 @@ def endless(
         begun = 0
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=PASSES_KEPT)
 def pass_order(examples: int, seed: int) -> Tensor:
     """The order of a pass, kept for a while: a node asks for a few batches of it at a time."""
     return torch.randperm(examples, generator=generator_of(seed))
@@ -302,7 +305,7 @@ def training_batches(
         tick(done / wanted)
 
     batches = (
-        source.sequence(budget.batch_size, budget.position, waiting)
+        source.sequence(budget.batch_size, budget.position, waiting, budget.sequence)
         if in_sequence
         else _passes(source, budget.batch_size, shuffle)
     )

@@ -1,4 +1,5 @@
-"""Data that come as a stream, and that may drift: batch number t is a pure function of the stream and t.
+"""Data that come as a stream, and that may drift: batch number t is a pure function of the stream, the seed of the
+node's sequence, and t.
 
     stream = Stream((x, y), drifts=(Permute(at=500), Rotate(at=800, degrees=30)))
     learner = TorchLearner(model, stream, (x_test, y_test))
@@ -163,7 +164,7 @@ class Stream(Feed):
     """Tensors or arrays `(x, …, y)`, or a `TensorDataset`."""
     drifts: tuple[Drift, ...] = ()
     seed: int = 0
-    """Of the order of the examples."""
+    """Of the order of the examples, beside the seed of the node's sequence, which differs by job seed and node."""
     passes: bool = True
     """Pass after pass over the examples, each once per pass; else each mini-batch is drawn anew, with replacement."""
     per_second: float = 0.0
@@ -220,10 +221,10 @@ class StreamSource(Source):
             )
         return self._base.epoch(batch_size, shuffle)
 
-    def sequence(self, batch_size: int, position: int, waiting: Waiting) -> Iterator[Parts]:
+    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Parts]:
         number = position
         for era in [era for era in self._eras if position < era.stop]:
-            for chosen in islice(self._chosen(era, batch_size, number), era.stop - number):
+            for chosen in islice(self._chosen(era, batch_size, number, seed), era.stop - number):
                 self._pace.wait(number, waiting)
                 yield self._drifted(self._base.take(chosen), number)
                 number += 1
@@ -237,9 +238,9 @@ class StreamSource(Source):
             self._shown = begun, self._base if parts is None else Tensors(parts, self._options)
         return self._shown[1]
 
-    def _chosen(self, era: Era, batch_size: int, number: int) -> Iterator[Tensor]:
+    def _chosen(self, era: Era, batch_size: int, number: int, seed: int) -> Iterator[Tensor]:
         """The indices of batch `number` and the later ones, as if the era had no end."""
-        examples, seed = len(era.eligible), self._stream.seed
+        examples, own = len(era.eligible), self._stream.seed
         if not examples:
             raise LearnerFailed(
                 f"before mini-batch {era.stop} the stream has no example: all its classes are new then",
@@ -247,10 +248,10 @@ class StreamSource(Source):
                 hint="give the node examples of other classes too",
             )
         if self._stream.passes:
-            seeds, merge = (seed, era.number), self._options.merge_small
+            seeds, merge = (own, era.number, seed), self._options.merge_small
             places = endless(examples, batch_size, number - era.start, merge_small=merge, seeds=seeds)
         else:
-            places = drawn(examples, batch_size or examples, number, seed)
+            places = drawn(examples, batch_size or examples, number, seed_of(own, seed))
         return (era.eligible[place] for place in places)
 
     def _drifted(self, parts: Parts, number: int) -> Parts:

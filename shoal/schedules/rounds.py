@@ -40,7 +40,7 @@ class Rounds(Schedule):
     cohort: int = 0
     """Reports that a round wants; 0: take `fraction` of the members."""
     fraction: float = 1.0
-    """C: the share of the members that a round wants, at least one node."""
+    """C: the share of the members that a round wants, at least one node: C K rounded, halves to the even number."""
     over: int = 0
     """Nodes asked beyond that, so that stragglers need not be waited for; the last to answer are not counted."""
     deadline_s: float = 0.0

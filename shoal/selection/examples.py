@@ -3,7 +3,7 @@
 Li, Huang, Yang, Wang, Zhang: "On the Convergence of FedAvg on Non-IID Data", ICLR 2020, section 3.3: a draw with
 the probabilities p_k = n_k / n (scheme I; there with replacement, here without, so that nobody is asked twice at once).
 In that scheme the drawn models are averaged with *equal* weights, for the draw has weighed them already: an algorithm
-that weighs reports by their examples counts large nodes twice.
+that weighs reports by their examples counts large nodes twice. FedProx with `plain` weighs them equally.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,8 @@ def test_silence_then_a_violation() -> None:
     assert made.metrics["train/gap"] == 16.0
     assert (made.metrics["train/batches"], made.metrics["train/loss_total"]) == (4.0, 2.0)
     assert made.metrics["eval/accuracy"] == 0.25
-    assert made.memory == {"seen": 20.0, "longest": 0.0, "position": 4.0, "batches": 4.0, "loss": 2.0}
+    counts = {"seen": 20.0, "longest": 0.0, "position": 4.0, "batches": 4.0, "loss": 2.0}
+    assert made.memory == {**counts, "sequence": 101.0}
     assert FINISHED not in made.metrics
     assert learner.evaluated == [0.0]  # what was sent, once
     assert [(b.steps, b.batch_size, b.lr, b.seed, b.position) for b in learner.budgets] == [
@@ -134,8 +136,27 @@ def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: fl
     assert value(made.slots) == (2.0 if sync else 52.0)  # relative to the reference, which the model is after a sync
     assert made.weight == seen
     longest = 30.0 if sync else 0.0
-    assert made.memory == {"seen": seen, "longest": longest, "position": 8.0, "batches": 8.0, "loss": 2.0}
+    counts = {"seen": seen, "longest": longest, "position": 8.0, "batches": 8.0, "loss": 2.0}
+    assert made.memory == {**counts, "sequence": 101.0}
     assert learner.budgets[0].position == 6
+
+
+def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
+    """Another node, job's seed or version has orders of another seed; what memory holds overrules it."""
+    learner = Walker()
+    first = order(delta=5.0)
+    hand = work(learner)
+    assert hand.piece(first) is None
+    made = hand.piece(first)
+    assert isinstance(made, Local)
+    work(learner, made.memory).piece(replace(first, seed=7))
+    work(learner).piece(replace(first, seed=2**56 - 1))
+    assert [(budget.sequence, budget.position) for budget in learner.budgets] == [
+        (101, 0),
+        (101, 2),
+        (101, 4),
+        ((2**56 - 1) % (2**53 - 1) + 1, 0),
+    ]
 
 
 def test_whoever_has_trained_enough_weighs_what_it_weighed_at_most() -> None:

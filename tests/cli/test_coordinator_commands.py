@@ -85,6 +85,17 @@ def test_one_job(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     assert [asked.query for asked in fake.asked if asked.path.endswith("/notes")] == ["limit=2"]
 
 
+def test_a_best_version_that_one_node_measured_is_marked(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    for nodes, mark in ((1, "measured by one node alone"), (2, "")):
+        told = a_job(best={"accuracy": 0.9, "version": 2, "nodes": nodes})
+        fake.answers |= {"GET /jobs/digits": told, "GET /jobs": {"jobs": [told]}}
+        said = shoal("jobs", "show", "digits", env=at(fake)).stdout
+        assert ("measured by one node alone" in said) == bool(mark)
+        listed = shoal("jobs", "list", env=at(fake)).stdout
+        assert ("(1 node)" in listed) == bool(mark)
+
+
 def test_a_diverged_job_can_be_shown(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     job_answers(fake, place)
     fake.answers["GET /jobs/digits"] = a_job(metrics={"eval/accuracy": "NaN", "eval/loss": "Infinity"}, best=None)

@@ -156,3 +156,16 @@ def test_the_best_version_of_each_job_is_its_own(tmp_path: Path) -> None:
         "new": history.Summary(None, {}, None),
     }
     assert kept == {"good2", "good4", "good5"}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "nodes"),
+    [
+        ({"eval/accuracy": 0.9, "eval/nodes": 1.0}, 1),
+        ({"eval/accuracy": 0.9, "eval/nodes": 3.0, "held_out/accuracy": 0.8}, 3),
+        ({"held_out/accuracy": 0.9, "eval/nodes": 1.0}, None),
+        ({"eval/accuracy": 0.9}, None),
+    ],
+)
+def test_the_best_says_how_many_nodes_measured_it(metrics: dict[str, float], nodes: int | None) -> None:
+    assert history.nodes_behind(metrics) == nodes

@@ -1374,6 +1374,11 @@ export interface components {
         Best: {
             /** Accuracy */
             accuracy: number;
+            /**
+             * Nodes
+             * @description how many nodes measured it, each on its own data; null: none did, or it is not known
+             */
+            nodes?: number | null;
             /** Version */
             version: number;
         };

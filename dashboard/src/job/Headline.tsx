@@ -63,12 +63,12 @@ function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
   // The coordinator knows all versions; a long run is thinned out on its way here.
   const known =
     top !== undefined && top.value > (job.best?.accuracy ?? -Infinity)
-      ? { accuracy: top.value, version: top.version }
+      ? { accuracy: top.value, version: top.version, nodes: nodesBehind(top.version, versions) }
       : job.best;
   return (
     <Stat
       name="Accuracy"
-      more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at v${known.version}`}
+      more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at v${known.version}${alone(known.nodes)}`}
     >
       <span className={tone(now?.value)} data-testid="accuracy-latest">
         {percent(now?.value)}
@@ -76,6 +76,13 @@ function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
     </Stat>
   );
 }
+
+/** How many nodes measured a version, each on its own data. */
+const nodesBehind = (number: number, versions: Version[]): number | null =>
+  versions.find((version) => version.number === number)?.metrics["eval/nodes"] ?? null;
+
+/** One node's figure is not the job's: its data may be easy. */
+const alone = (nodes: number | null | undefined): string => (nodes === 1 ? ", of one node alone" : "");
 
 function Loss({ versions }: { versions: Version[] }) {
   const now = latest("loss", versions);

@@ -83,7 +83,14 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
 /** The best accuracy, or the least loss where no accuracy is measured. */
 function Best({ job, versions }: { job: Job; versions: Version[] | undefined }) {
   const least = job.best === null && versions ? best("loss", versions) : undefined;
-  if (least === undefined) return <b className="big">{percent(job.best?.accuracy)}</b>;
+  if (least === undefined) {
+    return (
+      <>
+        <b className="big">{percent(job.best?.accuracy)}</b>
+        {job.best?.nodes === 1 && <span className="sub"> one node</span>}
+      </>
+    );
+  }
   return (
     <>
       <b className="big">{figure(least.value)}</b> <span className="sub">loss</span>

@@ -86,16 +86,17 @@ describe("jobs", () => {
   });
 
   test("a better accuracy is the best, a diverged one is not", () => {
-    const before = job({ version: 3, best: { accuracy: 0.8, version: 2 } });
-    const deltas = (value: number) => ({
+    const before = job({ version: 3, best: { accuracy: 0.8, version: 2, nodes: 3 } });
+    const deltas = (value: number, more = {}) => ({
       kind: "metrics" as const,
       job: "digits",
       number: 1,
-      metrics: { "eval/accuracy": value },
+      metrics: { "eval/accuracy": value, ...more },
     });
-    expect(mergeJob(before, deltas(0.9))).toEqual({ ...before, best: { accuracy: 0.9, version: 1 } });
+    expect(mergeJob(before, deltas(0.9))).toEqual({ ...before, best: { accuracy: 0.9, version: 1, nodes: null } });
+    expect(mergeJob(before, deltas(0.9, { "eval/nodes": 1 })).best).toEqual({ accuracy: 0.9, version: 1, nodes: 1 });
     expect(mergeJob(before, deltas(NaN))).toBe(before);
-    expect(mergeJob(job({ best: null }), deltas(0.1)).best).toEqual({ accuracy: 0.1, version: 1 });
+    expect(mergeJob(job({ best: null }), deltas(0.1)).best).toEqual({ accuracy: 0.1, version: 1, nodes: null });
   });
 });
 

@@ -50,7 +50,7 @@ function mergeMetrics(job: Job, { number, metrics }: Delta & { kind: "metrics" }
   return {
     ...job,
     metrics: number < job.version ? job.metrics : { ...job.metrics, ...metrics },
-    best: better ? { accuracy, version: number } : job.best,
+    best: better ? { accuracy, version: number, nodes: metrics["eval/nodes"] ?? null } : job.best,
   };
 }
 
