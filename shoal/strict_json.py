@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _HALF = re.compile("[\ud800-\udfff]")
 
 DIGITS_MAX = 20
@@ -28,6 +29,13 @@ def loads(data: bytes) -> Any:
     if "\\u" in text and (wrong := flaw(found)):  # nothing else can bring such a character
         raise ValueError(wrong)
     return found
+
+
+def encoded(value: dict[str, Any]) -> bytes:
+    """A JSON text of these values. Texts that could not be stored or shown, such as the error of somebody's learner, are
+    mended: the other side would refuse them."""
+    text = _ENCODER.encode(value)
+    return (_ENCODER.encode(mended(value)) if "\\u" in text and flaw(value) else text).encode()
 
 
 def flaw(value: Any) -> str:

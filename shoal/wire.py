@@ -55,7 +55,6 @@ STATE_BYTES_MAX = 32 * 1024
 PIECE_BYTES = 1 << 20
 NEVER_SENT = ("norm", "about", "given_in")  # the receiver's own measurement, and what it was told elsewhere
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 Layouts = dict[str, Layout | None]
@@ -436,12 +435,8 @@ def encode_head(job: str, found: Message, protocol: int | None = None) -> bytes:
 
 def headed(values: dict[str, Any], protocol: int | None = None) -> bytes:
     """A head of these values, and of the protocol (none named: our newest), with its length before it."""
-    found = {"shoal": protocol or PROTOCOLS[-1], **values}
-    text = _ENCODER.encode(found)
-    if "\\u" in text and strict_json.flaw(found):  # such as the error of somebody's learner
-        text = _ENCODER.encode(strict_json.mended(found))
-    head = text.encode()
-    return len(head).to_bytes(4, "big") + head
+    found = strict_json.encoded({"shoal": protocol or PROTOCOLS[-1], **values})
+    return len(found).to_bytes(4, "big") + found
 
 
 def encode(frame: Frame, protocol: int | None = None) -> bytes:
