@@ -32,7 +32,7 @@ def loads(data: bytes) -> Any:
 
 
 def encoded(value: dict[str, Any]) -> bytes:
-    """A JSON text of these values. Texts that could not be stored or shown, such as the error of somebody's learner, are
+    """A JSON text of these values. Texts that could not be stored or shown, such as a learner's error, are
     mended: the other side would refuse them."""
     text = _ENCODER.encode(value)
     return (_ENCODER.encode(mended(value)) if "\\u" in text and flaw(value) else text).encode()
