@@ -41,6 +41,7 @@ from peer.link import Told, wall_s
 from peer.metered import EXCHANGE, Metered
 from peer.overview import overview
 from peer.page import HEADERS, render
+from peer.progress import Progress
 from peer.rosters import Rosters
 from peer.words import Kept, take_words
 from shoal import peer_wire
@@ -373,9 +374,13 @@ class Reception:
 
         async def pieces() -> AsyncIterator[bytes]:
             yield head
-            for source in sources:
-                for start in range(0, len(source), PIECE_BYTES):
-                    yield await in_thread(partial(source.__getitem__, slice(start, start + PIECE_BYTES)))
+            for message, source in told:
+                progress = Progress(self._node.standard.moved, self._sender, message, leaving=True)
+                for start in range(0, len(source) if source is not None else 0, PIECE_BYTES):
+                    assert source is not None
+                    piece = await in_thread(partial(source.__getitem__, slice(start, start + PIECE_BYTES)))
+                    progress.add(len(piece))
+                    yield piece
 
         headers["Content-Length"] = str(len(head) + sum(map(len, sources)))
         return StreamingResponse(pieces(), 200, headers, peer_wire.MEDIA_TYPE)

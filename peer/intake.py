@@ -17,39 +17,40 @@ from types import TracebackType
 from typing import Self
 
 from peer.folder import Awaited
+from peer.progress import Progress, Tell, nobody
 from shoal import peer_wire, wire
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.filter import Filters, packed_layout, unpack_tree
+from shoal.core.gossip import NORM_TIMES_MAX
 from shoal.core.message import Ref
-from shoal.core.peer_message import Part, PeerMessage
+from shoal.core.peer_message import Part, PeerMessage, Swapped
 from shoal.core.tree import Layout
 from shoal.peer_wire import Letter
 from shoal.runtime.store import FileBodies, Incoming
 
-NORM_TIMES_MAX = 100.0
-"""A model may be so many times as long as one's own."""
-
 
 @dataclass
 class Standard:
-    """What every model of a job is held against, and where it is stored. `norm`: of this peer's own model.
+    """What every model of a job is held against, and where it is stored. `norm`: of this peer's own model as it is now.
 
+    `moved` is told, in any thread, how far models have come.
     `filters`: models come through these. Until a model is known (`expect`), none can come.
     """
 
     job: str
     bodies: FileBodies
     filters: Filters = ()
-    norm: float = 0.0
+    norm: Callable[[], float] = lambda: 0.0
+    moved: Tell = nobody
     awaited: Awaited = field(default_factory=Awaited)
     """Bodies that have come and that nobody has acted on yet."""
     layout: Layout = field(default_factory=lambda: wire.payload_layout({}))
     """Of a body on its way."""
     _model: Layout | None = None
 
-    def expect(self, model: Layout, norm: float) -> None:
-        """Models look like this from now on."""
+    def expect(self, model: Layout, norm: Callable[[], float]) -> None:
+        """Models look like this from now on. `norm`: as above."""
         self._model, self.norm = model, norm
         self.layout = wire.payload_layout({"model": packed_layout(self.filters, model)})
 
@@ -86,7 +87,8 @@ class Intake:
         self._admit, self._bodies_max = admit, bodies_max
         self._head = bytearray()
         self._head_bytes = 4
-        self._due: list[tuple[Ref, Layout | None]] = []
+        self._due: list[tuple[Ref, PeerMessage]] = []
+        self._progress: Progress | None = None
         self._open: tuple[Incoming, wire.BodyCheck] | None = None
         self._stored: list[Ref] = []
         self.letter: Letter | None = None
@@ -141,7 +143,7 @@ class Intake:
             raise InvalidPayload(f"a letter of {whole} bytes in a body of {self._nbytes}", code="payload.length")
         self._admit(hashlib.sha256(self._head).hexdigest(), letter)
         self.letter = letter
-        self._due = [(ref, self._expected(one)) for one in letter.messages if (ref := peer_wire.body_of(one))]
+        self._due = [(ref, one) for one in letter.messages if (ref := peer_wire.body_of(one))]
         self._next_body()
 
     def _expected(self, message: PeerMessage) -> Layout | None:
@@ -150,8 +152,10 @@ class Intake:
 
     def _next_body(self) -> None:
         if self._due:
-            ref, expected = self._due[0]
-            check = wire.BodyCheck(ref.nbytes, expected, nbytes_max=self._standard.body_bytes)
+            ref, message = self._due[0]
+            check = wire.BodyCheck(ref.nbytes, self._expected(message), nbytes_max=self._standard.body_bytes)
+            self._progress = Progress(self._standard.moved, self._owner, message, leaving=False)
+            self._progress.add(0)
             incoming = self._standard.bodies.incoming(self._owner, ref)
             self._standard.awaited.hold(ref.digest)
             self._stored.append(ref)
@@ -163,6 +167,8 @@ class Intake:
             raise InvalidPayload("more has come than the head announced", code="payload.length")
         incoming, check = self._open
         taken = view[: incoming.ref.nbytes - incoming.offset]
+        if self._progress is not None:
+            self._progress.add(len(taken))
         check.feed(taken)
         incoming.write(taken)
         if incoming.offset == incoming.ref.nbytes:
@@ -175,17 +181,20 @@ class Intake:
         self._open = None
         with incoming:
             incoming.finish()
-        ref, _ = self._due.pop(0)
+        ref, message = self._due.pop(0)
         try:
-            self._measure(ref)
+            self._measure(ref, message)
         except InvalidPayload:
             self._standard.bodies.delete(ref.digest)
             raise
         self._next_body()
 
-    def _measure(self, ref: Ref) -> None:
+    def _measure(self, ref: Ref, message: PeerMessage) -> None:
+        """Refuse one that is too long, or not finite."""
+        if isinstance(message, Swapped):
+            return  # who began an exchange must hear its answer, or asks for it for ever: the machine judges that
         norm = self._standard.measured(ref)
-        most = NORM_TIMES_MAX * max(self._standard.norm, 1.0)
+        most = NORM_TIMES_MAX * max(self._standard.norm(), 1.0)
         if norm > most:
             raise InvalidPayload(
                 f"a model of norm {norm:.6g}; at most {most:.6g}, {NORM_TIMES_MAX:g} times this peer's own",

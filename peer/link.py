@@ -26,8 +26,10 @@ from peer.claims import check_claims
 from peer.entry import AGAIN_S
 from peer.intake import Intake, Standard
 from peer.ledger import Ledger
+from peer.progress import PIECE_BYTES, TELL_S, Progress
 from shoal import peer_wire
 from shoal.core.errors import InvalidPayload, Refused, ShoalError
+from shoal.core.pacing import RATE_UNKNOWN, TIMES
 from shoal.core.peer_message import PeerMessage
 from shoal.peer_wire import Letter
 from shoal.runtime.http import Link
@@ -127,8 +129,11 @@ class PeerLink:
             return
         way.waiting += 1
         try:
-            async with way.turn:
+            await self._its_turn(way, told)
+            try:
                 messages, intake = await in_thread(partial(self._post, way, told))
+            finally:
+                way.turn.release()
         except ShoalError as error:
             self._note(error)
             if isinstance(error, InvalidPayload):
@@ -142,6 +147,24 @@ class PeerLink:
             self._heard(messages, intake)
         else:
             intake.release()
+
+    async def _its_turn(self, way: _Way, told: Sequence[Told]) -> None:
+        """Wait for the way to be free; a model that waits is under way, too."""
+        progress = self._progress(told)
+        while True:
+            try:
+                async with asyncio.timeout(TELL_S):
+                    await way.turn.acquire()
+            except TimeoutError:
+                for one in progress:
+                    one.add(0)
+            else:
+                return
+
+    def _progress(self, told: Sequence[Told]) -> list[Progress]:
+        """Of each model among these, in their order."""
+        models = [message for message, source in told if source is not None]
+        return [Progress(self._office.standard.moved, self.peer.node, one, leaving=True) for one in models]
 
     def _note(self, error: ShoalError) -> None:
         self.failed += 1
@@ -194,15 +217,14 @@ class PeerLink:
         sources = [source for _, source in told if source is not None]
         nbytes = len(head) + sum(map(len, sources))
         headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE, "Content-Length": str(nbytes)}
-        begun = time.monotonic()
+        begun, read_s = time.monotonic(), way.patience.seconds
         content: bytes | Iterator[bytes] = head
         if sources:  # who does not want a model says so before it is sent
             headers["Expect"] = "100-continue"
-            content = way.link.once_welcome(self._pieces(way, head, sources))
+            read_s += TIMES * nbytes / RATE_UNKNOWN  # much of it may be in buffers on the way when all is handed over
+            content = way.link.once_welcome(self._pieces(way, head, told))
         try:
-            with way.link.exchange(
-                "POST", path, headers=headers, content=content, read_s=way.patience.seconds, own=True
-            ) as answer:
+            with way.link.exchange("POST", path, headers=headers, content=content, read_s=read_s, own=True) as answer:
                 way.patience.learn(time.monotonic() - begun)
                 said = read_answer(answer.status, list(answer.headers.items()))
                 office.recognise(said, request)
@@ -211,10 +233,16 @@ class PeerLink:
             sent, received = way.link.traffic.take()
             office.ledger.book(self.peer.node, sent=sent, received=received)
 
-    def _pieces(self, way: _Way, head: bytes, sources: Sequence[FileSource]) -> Iterator[bytes]:
-        for piece in (head, *(piece for source in sources for piece in source.pieces())):
-            way.link.traffic.count(up=len(piece))
-            yield piece
+    def _pieces(self, way: _Way, head: bytes, told: Sequence[Told]) -> Iterator[bytes]:
+        way.link.traffic.count(up=len(head))
+        yield head
+        sources = [source for _, source in told if source is not None]
+        for source, progress in zip(sources, self._progress(told), strict=True):
+            for start in range(0, len(source), PIECE_BYTES):
+                piece = source[start : start + PIECE_BYTES]
+                progress.add(len(piece))
+                way.link.traffic.count(up=len(piece))
+                yield piece
 
     def _taken_in(self, pieces: Iterator[bytes], nbytes: int, digest: str) -> tuple[tuple[PeerMessage, ...], Intake]:
         """The messages of an answer; an empty one has none."""

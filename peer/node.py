@@ -45,7 +45,7 @@ from shoal.core.message import Metrics, Ref
 from shoal.core.meter import Meter
 from shoal.core.pace import Pace
 from shoal.core.peer_message import PeerMessage
-from shoal.core.tree import Tree, norm
+from shoal.core.tree import Tree
 from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.runtime.threads import in_thread
 from shoal.runtime.training.process import Setup
@@ -169,7 +169,7 @@ class Node:
                 self._company.set()  # the others may have ended meanwhile
             self.gossip = Gossip.restore(spec.plan(), algorithm, holding, mixer, state, drain=drain)
         self.standard = Standard(spec.name, desk.bodies, holding.filters, awaited=desk.awaited)
-        self.standard.expect(holding.model.layout, norm(holding.model))
+        self.standard.expect(holding.model.layout, lambda: holding.norm)
         self._check_schema(holding.model)
         self.loss_gate = Gate(self._theirs, partial(self._measured, self.judge), spec.gossip.loss_gate)
         self._connect(rng)
@@ -197,7 +197,8 @@ class Node:
         self.outbox = Outbox(spec.gossip.patience_s, lambda: self.standard.body_bytes)
         self.links, self.mailbox = self.outbox.links, self.outbox.mailbox
         ports = Ports(self.desk, self.send, self._perform, time.monotonic, self)
-        self.pump = Pump(self.gossip, membership, ports)
+        self.pump, loop = Pump(self.gossip, membership, ports), asyncio.get_running_loop()
+        self.standard.moved = lambda transfer: _soon(loop, partial(self.pump.moved, transfer))
         self._office = Office(
             self.standard, self.signer, self.gate, self.gate_lock, self.ledger, wall_s, refuse=self.refuse
         )
@@ -341,7 +342,6 @@ class Node:
         with self.gate_lock:
             snapshot = self.gate.snapshot()
         self.desk.keep_gate(snapshot)
-        self.standard.norm = norm(self.gossip.me.model)
 
     async def _measured(self, trainer: Trainer) -> Metrics:
         """What the learner says about the present model; nothing, where it fails."""
@@ -459,6 +459,12 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Return its state, as JSON values."""
         return node_status(self)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Have it called in the loop, from any thread, if that still runs: a call that is under way may outlive it."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -32,6 +32,7 @@ from shoal.core.machine import Done, Effect, Note, Result, Save, Standing, Tell,
 from shoal.core.membership import Membership
 from shoal.core.message import Ref
 from shoal.core.peer_message import MembershipMessage, MixingMessage, PeerMessage
+from shoal.core.transfer import Transfer
 from shoal.peer_wire import body_of
 from shoal.runtime.store import FileSource
 from shoal.runtime.threads import in_thread
@@ -136,6 +137,10 @@ class Pump:
             else:
                 self.log.warning("nobody here to act on this", message=type(message).__name__, peer=message.node)
         return [*said, *(told for answer in await asyncio.gather(*waits) for told in answer)]
+
+    def moved(self, transfer: Transfer) -> None:
+        """A model is on its way."""
+        self._ask(transfer, "")
 
     def shun(self, node: str) -> None:
         """Begin nothing with that peer any more."""
@@ -258,11 +263,16 @@ class Pump:
         self._ask(done, "")
 
     async def _settle(self, patience_s: float) -> bool:
-        """Wait until nothing is open with other peers, for so long at most; whether nothing is."""
-        try:
-            await asyncio.wait_for(self._settled.wait(), patience_s)
-        except TimeoutError:
-            return False
+        """Wait until nothing is open with other peers, for so long or while models move; whether nothing is."""
+        end = self.ports.clock() + patience_s
+        while not self._settled.is_set():
+            try:
+                async with asyncio.timeout(end - self.ports.clock()):
+                    await self._settled.wait()
+            except TimeoutError:
+                end = self.gossip.moving_until
+                if end <= self.ports.clock():
+                    return False
         return True
 
     # Around

@@ -207,7 +207,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     **dict.fromkeys(("body", "model"), _check_ref),
     **dict.fromkeys(("weight", "mass"), _check_weight),
     **dict.fromkeys(("hears", "away"), _no_check),
-    **dict.fromkeys(("cap", "wait_s"), _check_length),
+    **dict.fromkeys(("cap", "wait_s", "norm"), _check_length),
     "share": _check_share,
     "id": _check_id,
     **dict.fromkeys(("why", "ring"), _check_text),

@@ -8,6 +8,7 @@ and with a newer roster alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -18,6 +19,7 @@ from peer.company import Company, Ears
 from peer.folder import Papers
 from peer.intake import Standard
 from peer.link import wall_s
+from peer.progress import Tell
 from shoal.core.errors import NotAllowed, Refused, ShoalError
 from shoal.core.tree import Tree
 from shoal.runtime.node_link import SealedPapers
@@ -158,8 +160,10 @@ class Circle:
         self.company.start()
         self.log.info("the others are known", peers=len(self.papers.others), roster=self.version)
 
-    def measure(self, model: Tree, length: float) -> None:
-        """Hold models of others against this one. `length`: its norm. Raises `Refused` for one that is foreign."""
+    def measure(self, model: Tree, length: Callable[[], float], moved: Tell) -> None:
+        """Hold models of others against this one. Raises `Refused` for one that is foreign.
+
+        `length`: the norm of this node's model as it is then; `moved` is told how far models have come."""
         if self.papers is None or self.company is None:
             return
         if schema_sha(model) != self.papers.charter.schema_sha:
@@ -167,6 +171,7 @@ class Circle:
             raise Refused("this node's model is not the charter's", code="peer.schema", hint=hint)
         self.is_measured = True
         self.company.standard.expect(model.layout, length)
+        self.company.standard.moved = moved
 
     def keep(self) -> None:
         """Write down what was heard of whom; blocks."""

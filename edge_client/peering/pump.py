@@ -90,7 +90,7 @@ class PeerPump(Pump):
         self._bringing: asyncio.Task[None] | None = None
         self._sources: dict[Ref, FileSource] = {}
         self._fed_count = 0
-        self._met: tuple[Tree, float] | None = None  # a model that others' can be held against, and its norm
+        self._met: Tree | None = None  # a model that others' can be held against
         self._shown = ("", 0)
         self._latest: Metrics = {}
         self._news, self._calm = asyncio.Event(), asyncio.Event()
@@ -242,14 +242,16 @@ class PeerPump(Pump):
         """See that there is a model to hold others' against, once they are known."""
         known = self.peer.gossip is not None or self.peer.base.model is not None
         if self._met is None and self.circle.company is not None and not self.circle.is_measured and known:
-            model = self._own_model()
-            self._met = model, norm(model)
+            self._met = self._own_model()
 
     def _own_model(self) -> Tree:
         if self.peer.gossip is not None:
             return self.peer.gossip.me.model
         assert self.peer.base.model is not None
         return tree_slot(self.desk.bodies.get(self.peer.base.model), "model")
+
+    def _own_norm(self) -> float:
+        return norm(self._own_model())
 
     # Effects
 
@@ -372,7 +374,8 @@ class PeerPump(Pump):
             if company is not None and company.carriage is None and carrier is not None:
                 company.carry_with(carrier, lambda: self.peer.voices.hears_directly(self.ports.clock()))
             if self._met is not None:
-                self.circle.measure(*self._met)
+                soon = self._loop.call_soon_threadsafe
+                self.circle.measure(self._met, self._own_norm, lambda moved: soon(self._put, moved) and None)
         except Refused as error:
             self.log.error("no company", code=error.code, why=error.message, hint=error.hint)
             self.circle.close()
@@ -396,12 +399,10 @@ class PeerPump(Pump):
 
     def _look(self, look: Look) -> None:
         """In a thread, while the machine rests."""
-        gossip, company = self.peer.gossip, self.circle.company
+        gossip = self.peer.gossip
         model = gossip.me.model if gossip is not None else None
         weight = gossip.me.weight if gossip is not None else 0.0
         look.values = {**self._about(), **self.part.books.shown(weight, model)}
-        if company is not None and model is not None:
-            company.standard.norm = norm(model)
 
     def _deaf_to(self, code: str, why: str) -> None:
         """The coordinator has said what must not be heard. In any thread."""

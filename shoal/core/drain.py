@@ -34,6 +34,7 @@ class Me(Protocol):
     live: frozenset[str]
     away: frozenset[str]
     beyond: frozenset[str]
+    unreached: frozenset[str]
     meetings: list[tuple[str, float]]
     hindered_until: float
 
@@ -148,4 +149,5 @@ class Draining:
 
     def _is_near(self, me: Me) -> bool:
         met = self.met & me.live
-        return len(met) >= min(self.policy.partners, len(met if self._in_step and met else me.live))
+        could_be = met if self._in_step and met else me.live - (me.unreached - met)
+        return len(met) >= min(self.policy.partners, len(could_be))

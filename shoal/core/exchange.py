@@ -67,3 +67,5 @@ class Meeting:
     partner: str
     until: float
     begun: float | None = None
+    since: float = 0.0
+    """When a model may have begun to move."""

@@ -33,6 +33,7 @@ from shoal.core.peer_message import MixingMessage, Seen
 from shoal.core.plan import Plan
 from shoal.core.plausible import SEEN_MAX, SEEN_SPARE, believable
 from shoal.core.sums import Totals
+from shoal.core.transfer import Transfer
 from shoal.core.tree import Slots, Tree, norm, sub
 
 HEAD_BYTES = 4096
@@ -40,6 +41,9 @@ HEAD_BYTES = 4096
 
 RETRY_S = (1.0, 60.0)
 """A local round that failed is tried again after so long, doubled each time, up to the second."""
+
+NORM_TIMES_MAX = 100.0
+"""A model of another's may be so many times as long as one's own, or as 1."""
 
 BLUR_KEPT = 0.9
 """Roundings are drawn: one that happens to be small says little about the next."""
@@ -83,7 +87,7 @@ class Learned:
     metrics: Metrics
 
 
-PeerEvent = MixingMessage | Decline | Timer | Done | Live | Halt
+PeerEvent = MixingMessage | Decline | Timer | Done | Live | Halt | Transfer
 PeerEffect = Effect | Learned
 
 
@@ -123,6 +127,9 @@ class Holding:
     """What models go through that are shown to others: see `shoal.core.filter.for_models`."""
     blur: float = 0.0
     """How far off the models were, as others saw them, that were shown last: the greatest of late."""
+    unreached: frozenset[str] = frozenset()
+    """Who is there, and does not answer this peer's own calls."""
+    _measured: tuple[Tree, float] | None = None
 
     @property
     def exchange_bytes(self) -> int:
@@ -141,6 +148,14 @@ class Holding:
     @model.setter
     def model(self, model: Tree) -> None:
         self.slots = {**self.slots, "model": model}
+
+    @property
+    def norm(self) -> float:
+        """Of the model as it is now."""
+        model, known = self.model, self._measured
+        if known is None or known[0] is not model:
+            self._measured = known = model, norm(model)
+        return known[1]
 
     def learn_of(self, seen: Seen) -> None:
         """The model now holds what that one held."""
@@ -213,8 +228,17 @@ class Mixer(Protocol):
         """The same, but nothing new is entered into with that peer, and its model is not mixed if that can be."""
         ...
 
+    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
+        """A model is on its way: it must not be sent again now, and whoever waits for it has reason to."""
+        ...
+
     def ring(self, me: Holding, now: float) -> Sequence[Effect]:
         """`alarm` may have come."""
+        ...
+
+    @property
+    def moving_until(self) -> float:
+        """Until when a model is believed to be on its way, to this peer or from it."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -317,6 +341,11 @@ class Gossip:
         return self.order is None and not self.mixer.busy
 
     @property
+    def moving_until(self) -> float:
+        """Until when a model is believed to be on its way, to this peer or from it."""
+        return self.mixer.moving_until
+
+    @property
     def finished(self) -> bool:
         """Whether all local rounds have been made."""
         return 0 < self.rounds <= self.me.round
@@ -366,6 +395,8 @@ class Gossip:
             case Decline():
                 message, lies = believable(event.message, self.me.roster, self.me.seen_most)
                 effects += [*lies, *self.mixer.decline(message, event.why, self.me, now)]
+            case Transfer():
+                effects += self.mixer.moves(event, self.me, now)
             case _:
                 effects += self._heard(event, now)
         return self._wrapped([*effects, *self._go_on(), *self._rest(now)])

@@ -71,6 +71,7 @@ from shoal.core.message import (
 )
 from shoal.core.meter import Meter
 from shoal.core.peer_message import Bulletin, Declare, HubMessage, Relay, Relayed, Suspect
+from shoal.core.transfer import Transfer
 from shoal.core.tree import Slots, sub
 from shoal.core.voices import Unheard, Voices
 from shoal.core.worker import Worker
@@ -110,8 +111,7 @@ class Peer:
         self.live: frozenset[str] = frozenset()
         self.roster: frozenset[str] | None = None  # everybody who is admitted, if that is known
         self.voices = Voices(self.node, failover.ttl_s)
-        self.meter = Meter()
-        """Of all bytes among peers; `begin` and `revive` give it to who gossips."""
+        self.meter = Meter()  # of all bytes among peers; `begin` and `revive` give it to who gossips
         self._since = 0.0  # when the present state was entered
         self._answering: float | None = None  # since when the hub has been answering without a pause
         self._worker_at = self._own_at = inf
@@ -190,7 +190,7 @@ class Peer:
                 return self._hub_says(event.message, now, direct=False) if event.node == self.relay else []
             case Suspect() | Bulletin() | Declare() | Decreed() | Unheard():
                 return self._peer_says(event, now)
-            case Halt() | Decline():
+            case Halt() | Decline() | Transfer():
                 return self._gossip(event, now)
             case _ if isinstance(event, ToHub):
                 return []
@@ -463,7 +463,7 @@ class Peer:
         assert self.gossip is not None
         assert self.order is not None
         if self.worker.said is None:
-            self._own_at = self._since + self.failover.settle_s
+            self._own_at = max(self._since + self.failover.settle_s, self.gossip.moving_until)
             return self._report(now) if self.gossip.idle or now >= self._own_at else []
         end = self.voices.heard + self.failover.ttl_s + self.failover.grace_s
         if now < end:

@@ -37,18 +37,20 @@ Seen = dict[str, int]
 
 @dataclass(frozen=True)
 class Reserve:
-    """May I exchange with you now? No body has been sent yet, so a refusal costs nothing."""
+    """May I exchange with you now? No body has been sent yet, so a refusal costs nothing. `norm`: of my model."""
 
     node: str
     id: ExchangeId
+    norm: float = 0.0
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Yes: I keep myself free for this exchange, for a while."""
+    """Yes: I keep myself free for this exchange, for a while. `norm`: of my model."""
 
     node: str
     id: ExchangeId
+    norm: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class Swapped:
 
 @dataclass(frozen=True)
 class Never:
-    """I have not taken this step, and promise never to take it. To one that goes: nothing will come to you from me."""
+    """I have not taken this step, and promise never to take it. To one that goes: nothing will come to you from me.
+    From the one that has reserved: keep no slot for me."""
 
     node: str
     id: ExchangeId

@@ -10,6 +10,9 @@ K = TypeVar("K", str, int, tuple[str, int, int])
 
 PAUSE_MAX_S = 60.0
 
+STILL_S = 5.0
+"""A model on its way that has not moved for so long may be lost. Shells tell every second or so that it moves."""
+
 
 class Repeats(Generic[K]):
     """Keys of messages that may have been lost. The first repetition comes after `first_s`, each pause is doubled."""
@@ -17,6 +20,8 @@ class Repeats(Generic[K]):
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s
         self._due: dict[K, tuple[float, float]] = {}
+        self.moving_until = -inf
+        """Until when something is believed to be on its way."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -36,6 +41,13 @@ class Repeats(Generic[K]):
     def add(self, key: K, now: float) -> None:
         """It has been sent just now."""
         self._due[key] = now + self._first_s, 2 * self._first_s
+
+    def postpone(self, key: K, now: float) -> None:
+        """It is on its way."""
+        if key in self._due:
+            at, pause = self._due[key]
+            self._due[key] = max(at, now + STILL_S), pause
+            self.moving_until = now + STILL_S
 
     def add_due(self, keys: Iterable[K]) -> None:
         """An earlier process may have sent these: they are due at once."""

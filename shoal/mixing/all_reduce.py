@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any, ClassVar
 
@@ -36,6 +36,7 @@ from shoal.core.message import Ref
 from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Part, Seen, Taken
 from shoal.core.plausible import ROUND_LEAP, lie
 from shoal.core.repeat import Repeats
+from shoal.core.transfer import Transfer
 from shoal.core.tree import Layout, Segment, Tree, combine, norm, same_layout, sub
 
 
@@ -166,6 +167,10 @@ class AllReduceMixer:
     def busy(self) -> bool:
         return self.open is not None or len(self._unheard) > 0
 
+    @property
+    def moving_until(self) -> float:
+        return self._unheard.moving_until
+
     def halt(self) -> None:
         """Rounds are begun by `turn` alone, and end by themselves."""
 
@@ -208,6 +213,17 @@ class AllReduceMixer:
         self._sent[xid] = Sent(one.after, part, now + self.policy.patience_s)
         self._unheard.add(xid, now)
         return Tell(one.after, part)
+
+    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
+        """What is on its way is not sent again, and a round waits for what is coming."""
+        until, one = now + self.policy.patience_s, self.open
+        if transfer.leaving and transfer.id in self._sent:
+            self._unheard.postpone(transfer.id, now)
+            sent = self._sent[transfer.id]
+            self._sent[transfer.id] = replace(sent, until=max(sent.until, until))
+        elif one is not None and transfer.node == one.before and transfer.id[1] == self.round and not transfer.leaving:
+            one.until = max(one.until, until)
+        return self.ring(me, now)
 
     def ring(self, me: Holding, now: float) -> Sequence[Effect]:
         """Send again what may be lost; give up when nothing comes."""

@@ -33,6 +33,7 @@ from shoal.core.plausible import ROUND_LEAP, lie
 from shoal.core.repeat import Repeats
 from shoal.core.sums import TreeSum
 from shoal.core.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
+from shoal.core.transfer import Transfer
 from shoal.core.tree import Tree, norm, same_layout, sub, towards
 
 GraphName = Literal["ring", "torus", "regular", "exponential", "complete"]
@@ -133,6 +134,10 @@ class NeighboursMixer:
     def busy(self) -> bool:
         return self.open is not None or len(self._unheard) > 0
 
+    @property
+    def moving_until(self) -> float:
+        return self._unheard.moving_until
+
     def halt(self) -> None:
         """Rounds are begun by `turn` alone, and end by themselves."""
 
@@ -162,6 +167,14 @@ class NeighboursMixer:
         if self._drawn[0] != key:
             self._drawn = key, self.policy.links(nodes, round_)
         return self._drawn[1]
+
+    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
+        """What is on its way is not sent again, and a round waits for what is coming."""
+        if transfer.leaving and transfer.id == (me.node, self.round, 0):
+            self._unheard.postpone(transfer.node, now)
+        elif self.open is not None and transfer.id == (transfer.node, self.round, 0) and not transfer.leaving:
+            self.open.until = max(self.open.until, now + self.policy.patience_s)
+        return self.ring(me, now)
 
     def ring(self, me: Holding, now: float) -> Sequence[Effect]:
         """Send again what may be lost; close the round when nobody is to be waited for any longer."""

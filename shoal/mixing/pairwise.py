@@ -19,9 +19,14 @@ either both take their step, once, or neither does:
 
 `i` in doubt asks (Resolve), for ever: j answers what it keeps; or Slot, which says "send it again"; or promises Never
 to take that step. j in doubt whether its answer has come says that it has taken its step (Taken): it is asked for the
-answer, or told to forget it. A peer has one exchange in flight, as initiator or as partner, because steps that are
-computed on models which other steps have left meanwhile add up, and diverge; but a partner that does not answer is not
-waited for longer than `patience_s`: its doubt stays, and the late step is taken whenever it comes.
+answer, or told to forget it. A model that is on its way (`Transfer`) is neither asked for nor sent again, and keeps its
+slot. A peer has one exchange in flight, as initiator or as partner, because steps that are computed on models which
+other steps have left meanwhile add up, and diverge; but a partner that does not answer is not waited for longer than
+`patience_s`, and what the model's bytes take besides (`shoal.core.pacing`): its doubt stays, and the late step is
+taken whenever it comes. Who has not answered is not asked for a while.
+
+Models of which one is more than NORM_TIMES as long as the other are not exchanged: both say how long theirs is before
+any has been sent.
 """
 
 from __future__ import annotations
@@ -29,19 +34,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from statistics import median
 from typing import Any, ClassVar
 
 from shoal.core.errors import InvalidJob
 from shoal.core.exchange import Answer, Doubt, Meeting, Step
-from shoal.core.gossip import Holding, Mixing
+from shoal.core.gossip import NORM_TIMES_MAX, Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref
+from shoal.core.pacing import RATE_LEAST, Patience, Reach, UnderWay
 from shoal.core.peer_message import (
     Busy,
     ExchangeId,
     MixingMessage,
     Never,
+    Offer,
+    Part,
     Reserve,
     Resolve,
     Settle,
@@ -50,18 +57,12 @@ from shoal.core.peer_message import (
     Swapped,
     Taken,
 )
-from shoal.core.tree import Tree, norm, sub, towards, towards_owing
-
-REMEMBERED = 15
-"""Steps whose lengths say how long a step usually is."""
-
-CAP_FACTOR = 2.0
-"""A step may be so many times as long as the median of the last ones."""
+from shoal.core.steps import Steps, acceptable, unlike
+from shoal.core.transfer import Transfer
+from shoal.core.tree import Tree, norm, sub
 
 WAIT_MAX_S = 3600.0
 """Who says that it is busy is asked again after so long, whatever it says."""
-
-HALVES = frozenset({"F16", "BF16"})
 
 UNSETTLED_MAX = 16
 """Answers kept for partners that have not said that they arrived. With so many, no new exchange is entered into."""
@@ -85,9 +86,9 @@ class Pairwise(Mixing):
     burst: float = 3.0
     """Models that it may save up to send at once."""
     patience_s: float = 10.0
-    """Seconds until a silent partner is not waited for any longer."""
+    """Seconds until a silent partner is not waited for any longer; beside what its model's bytes take."""
     slot_s: float = 30.0
-    """Seconds that a peer keeps itself free for a partner that has reserved."""
+    """Seconds that a peer keeps itself free for a partner that has reserved, until that one's model begins to come."""
     clip: bool = True
     """Whether a step that is more than twice as long as usual is shortened, on both sides alike."""
 
@@ -130,10 +131,11 @@ class PairwiseMixer:
         self._ask_again: dict[ExchangeId, tuple[float, float]] = {}
         self._busy_until: dict[str, float] = {}
         self._saves_until = -inf
-        self._lengths: list[float] = []
-        self._durations: list[float] = []
+        self._steps = Steps(clip=self.policy.clip)
+        self._patience = Patience(self.policy.patience_s)
+        self._under_way = UnderWay(self.policy.patience_s / 2)
+        self._reach = Reach(self.policy.patience_s)
         self._reference: Tree | None = None
-        self._owed: Tree | None = None  # what rounding kept back of its steps; lost in a crash, which is one rounding
 
     @property
     def waiting(self) -> bool:
@@ -142,6 +144,10 @@ class PairwiseMixer:
     @property
     def busy(self) -> bool:
         return self.meeting is not None or bool(self.doubts or self.answers)
+
+    @property
+    def moving_until(self) -> float:
+        return self._under_way.until
 
     def halt(self) -> None:
         self._closed, self._attempts, self._next_try = True, 0, inf
@@ -164,8 +170,9 @@ class PairwiseMixer:
     def ring(self, me: Holding, now: float) -> Sequence[Effect]:
         """Give up on who is silent, ask after doubts, try the next partner: whatever is due."""
         effects: list[Effect] = []
-        if self.meeting is not None and now >= self.meeting.until:
-            self._part(me, now)
+        self._reach.keep(me.live)
+        self._break_off(me, now)
+        me.unreached = self._reach.out
         for xid, (due, pause) in sorted(self._ask_again.items()):
             if now >= due:
                 effects += self._ask(xid, me)
@@ -174,6 +181,17 @@ class PairwiseMixer:
             effects += self._approach(me, now)
         self._set_alarm()
         return effects
+
+    def _break_off(self, me: Holding, now: float) -> None:
+        """Wait no longer for one that is silent, or has gone."""
+        one = self.meeting
+        if one is None:
+            return
+        gone = one.begun is not None and one.partner not in me.live
+        if gone or now >= one.until:
+            if one.begun is not None and one.id not in self.doubts:
+                self._reach.missed(one.partner, now)
+            self._part(me, now)
 
     def _ask(self, xid: ExchangeId, me: Holding) -> list[Effect]:
         """Ask what came of an exchange; or say that our step is taken, so that it is asked for, or settled."""
@@ -193,29 +211,26 @@ class PairwiseMixer:
         self._next_try = inf
         open_with = {doubt.partner for doubt in self.doubts.values()}
         free = sorted(me.live - open_with)
-        if not free or not self._attempts or self._tokens < 1:
+        if not free or not self._attempts or self._tokens < 1 or not me.norm < inf:
             return []
         own_s = me.meter.wait_s(me.exchange_bytes)
         if own_s:  # two that have met are short of bytes at the same times: they must not meet for ever
             self._saves_until = now + own_s + me.rng.random() * me.meter.worth_s(me.exchange_bytes)
-        at = max(self._saves_until, min(self._busy_until.get(one, now) for one in free))
+        at = max(
+            self._saves_until,
+            self._under_way.moving_until(self.answers),
+            min(self._busy_until.get(one, now) for one in free),
+        )
         if at > now:
             self._next_try = me.hindered_until = at
             return []
         free = [one for one in free if self._busy_until.get(one, now) <= now]
         self._attempts -= 1
         self._count += 1
-        partner = me.rng.choice(free)
-        self.meeting = Meeting((me.node, me.boot, self._count), partner, now + self._patience_s(), now)
-        return [Tell(partner, Reserve(me.node, self.meeting.id))]
-
-    def _patience_s(self) -> float:
-        """As long as exchanges take, and a good deal more."""
-        if not self._durations:
-            return self.policy.patience_s
-        usual = median(self._durations)
-        spread = median(abs(one - usual) for one in self._durations)
-        return max(self.policy.patience_s, usual + 4 * spread)
+        answering = [one for one in free if self._reach.skipped_until(one) <= now]
+        partner = me.rng.choice(answering) if answering else min(free, key=self._reach.skipped_until)
+        self.meeting = Meeting((me.node, me.boot, self._count), partner, now + self.policy.patience_s, now, now)
+        return [Tell(partner, Reserve(me.node, self.meeting.id, me.norm))]
 
     def _part(self, me: Holding, now: float) -> None:
         """The exchange in flight is over, or is not waited for any longer."""
@@ -227,12 +242,28 @@ class PairwiseMixer:
         due = [at for at, _ in self._ask_again.values()]
         self.alarm = min([self.meeting.until if self.meeting else self._next_try, *due])
 
+    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
+        """An exchange whose models move is waited for, if they do not move all too slowly."""
+        xid, one = transfer.id, self.meeting
+        other = xid[0] if xid[0] != me.node else self._partner_in(xid, me)
+        if other == transfer.node and (xid in self.doubts or xid in self.answers or self._holds_slot(xid)):
+            self._under_way.moved(xid, now)
+            if xid in self._ask_again:
+                at, pause = self._ask_again[xid]
+                self._ask_again[xid] = max(at, now + self.policy.patience_s), pause
+            crossed = transfer.nbytes + (me.model_bytes if self._is_mine(xid) and not transfer.leaving else 0)
+            whole = me.exchange_bytes if self._is_mine(xid) else me.model_bytes
+            if one is not None and one.id == xid and now <= one.since + self.policy.slot_s + crossed / RATE_LEAST:
+                one.until = max(one.until, now + self._patience.seconds(whole - crossed))
+        return self.ring(me, now)
+
     # Messages
 
     def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
         """Nobody but an exchange's two sides has a say in it."""
         effects: list[Effect] = []
-        if isinstance(message, Reserve | Swap | Resolve | Settle) and message.id[0] == message.node:
+        own = message.id[0] == message.node if not isinstance(message, Offer | Part) else False
+        if isinstance(message, Reserve | Swap | Resolve | Settle | Never) and own:
             effects = self._asked(message, me, now)
         elif isinstance(message, Swapped | Taken) and message.id[0] == me.node and message.id not in self.doubts:
             effects = [Tell(message.node, Settle(me.node, message.id))]
@@ -266,16 +297,18 @@ class PairwiseMixer:
 
     # The side that was asked
 
-    def _asked(self, message: Reserve | Swap | Resolve | Settle, me: Holding, now: float) -> list[Effect]:
+    def _asked(self, message: Reserve | Swap | Resolve | Settle | Never, me: Holding, now: float) -> list[Effect]:
         match message:
             case Reserve():
                 return self._reserve(message, me, now)
             case Swap():
                 return self._swap(message, me, now)
             case Resolve():
-                return self._resolve(message, me)
+                return self._resolve(message, me, now)
             case Settle():
                 self._settle(message.id)
+            case Never() if self._holds_slot(message.id):
+                self._part(me, now)
         return []
 
     def _reserve(self, message: Reserve, me: Holding, now: float) -> list[Effect]:
@@ -290,11 +323,13 @@ class PairwiseMixer:
             self.meeting = None  # of this slot it has not heard, and has given it up
         wait_s = me.meter.wait_s(me.exchange_bytes)
         short = "its budget of bytes is used up" if wait_s else ""
-        why = "" if self._holds_slot(xid) else short or self._unwilling(theirs)
+        if now < self._under_way.moving_until(self.answers):
+            short = "still sending its last answer"
+        why = "" if self._holds_slot(xid) else short or self._unwilling(theirs) or unlike(message.norm, me.norm)
         if why:
             return [Tell(theirs, Busy(me.node, xid, why, wait_s))]
-        self.meeting = Meeting(xid, theirs, now + self.policy.slot_s)
-        return [Tell(theirs, Slot(me.node, xid))]
+        self.meeting = Meeting(xid, theirs, now + self.policy.slot_s, since=now)
+        return [Tell(theirs, Slot(me.node, xid, me.norm))]
 
     def _unwilling(self, theirs: str) -> str:
         """Why no exchange may be entered into now."""
@@ -314,7 +349,7 @@ class PairwiseMixer:
         """Take our step, if this is the exchange that we keep a slot for: checked in the step that takes it."""
         xid = message.id
         if xid in self.answers:
-            return self._repeated(xid, me)
+            return self._repeated(xid, me, now)
         if not self._holds_slot(xid) or xid[1:] <= self.over.get(xid[0], (-1, -1)):
             return self._promise_never(message.node, xid, me, "no slot is held for it")
         theirs = me.opened(message.body)
@@ -324,13 +359,16 @@ class PairwiseMixer:
         if not way < inf or not message.cap > 0 or not 0 < message.weight < inf:
             self.refused += 1
             return self._promise_never(message.node, xid, me, "it must not be mixed: it is not finite")
-        share = min(1.0, self._cap() / way, message.cap / way) if way else 1.0
+        share = min(1.0, self._steps.cap / way, message.cap / way) if way else 1.0
         self.answers[xid] = Answer(shown, me.weight, share, dict(me.seen))
         self.over[xid[0]] = xid[1:]
         self._ask_again[xid] = now + self.policy.patience_s, 2 * self.policy.patience_s
+        self._under_way.told(xid, now)
         self._tokens -= 1
         self._take(me, message, Step(mine, theirs, me.weight, share, way))
         me.learn_of(message.seen)
+        if self.meeting is not None:
+            self._patience.learn(me.model_bytes, now - self.meeting.since)
         self.meeting = None
         return [Tell(message.node, self._swapped(xid, me))]
 
@@ -344,25 +382,30 @@ class PairwiseMixer:
         kept = self.answers[xid]
         return Swapped(me.node, xid, kept.weight, kept.share, kept.shown, kept.seen)
 
-    def _repeated(self, xid: ExchangeId, me: Holding) -> list[Effect]:
-        """The answer once more; where that must wait, it is asked for again."""
-        return [Tell(xid[0], self._swapped(xid, me))] if self._may_repeat(me) else []
+    def _repeated(self, xid: ExchangeId, me: Holding, now: float) -> list[Effect]:
+        """The answer once more, if it is not on its way; where that must wait, it is asked for again."""
+        if self._under_way.has(xid, now) or not self._may_repeat(me):
+            return []
+        self._under_way.told(xid, now)
+        return [Tell(xid[0], self._swapped(xid, me))]
 
-    def _resolve(self, message: Resolve, me: Holding) -> list[Effect]:
+    def _resolve(self, message: Resolve, me: Holding, now: float) -> list[Effect]:
         xid = message.id
         if xid in self.answers:
-            return self._repeated(xid, me)
-        if self._holds_slot(xid):
-            return [Tell(message.node, Slot(me.node, xid))]
+            return self._repeated(xid, me, now)
+        if self._holds_slot(xid):  # while its model is coming there is nothing to be said
+            return [] if self._under_way.has(xid, now) else [Tell(message.node, Slot(me.node, xid, me.norm))]
         return self._promise_never(message.node, xid, me, "it never came")
 
     def _settle(self, xid: ExchangeId) -> None:
         self.answers.pop(xid, None)
         self._ask_again.pop(xid, None)
+        self._under_way.forget(xid)
 
     # The side that asks
 
     def _answered(self, message: Slot | Busy | Swapped | Never, me: Holding, now: float) -> list[Effect]:
+        self._reach.answered(message.node)
         match message:
             case Slot():
                 return self._slot(message, me, now)
@@ -380,12 +423,16 @@ class PairwiseMixer:
         xid = message.id
         if xid not in self.doubts:
             assert self.meeting is not None
-            self.doubts[xid] = Doubt(message.node, me.shown(), me.weight, self._cap())
-            self.meeting.until = now + self._patience_s()
-            self._ask_again[xid] = self.meeting.until, self.policy.patience_s
+            if why := unlike(me.norm, message.norm):
+                self._part(me, now)
+                return [Tell(message.node, Never(me.node, xid, why))]
+            self.doubts[xid] = Doubt(message.node, me.shown(), me.weight, self._steps.cap)
+            self.meeting.until, self.meeting.since = now + self._patience.seconds(me.exchange_bytes), now
+            self._ask_again[xid] = now + self.policy.patience_s, self.policy.patience_s
             self._tokens -= 1
-        elif not self._may_repeat(me):
+        elif self._under_way.has(xid, now) or not self._may_repeat(me):
             return []  # it is asked again
+        self._under_way.told(xid, now)
         doubt = self.doubts[xid]
         return [Tell(doubt.partner, Swap(me.node, xid, doubt.weight, doubt.cap, doubt.shown, dict(me.seen)))]
 
@@ -394,7 +441,7 @@ class PairwiseMixer:
         xid, doubt = message.id, self.doubts[message.id]
         mine, theirs = me.opened(doubt.shown), me.opened(message.body)
         way = norm(sub(theirs, mine))
-        if self._acceptable(message, doubt, way):
+        if acceptable(message, doubt, way) and norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0):
             self._take(me, message, Step(mine, theirs, doubt.weight, message.share, way))
             me.learn_of(message.seen)
             note: list[Effect] = []
@@ -402,41 +449,22 @@ class PairwiseMixer:
             self.refused += 1
             note = [Note("refusal", "its model was not mixed: not what was agreed on", me.round, message.node)]
         if self._is_mine(xid) and self.meeting is not None and self.meeting.begun is not None:
-            self._durations = [*self._durations, now - self.meeting.begun][-REMEMBERED:]
+            self._patience.learn(me.exchange_bytes, now - self.meeting.begun)
             self._attempts = 0
         self._forget(xid, me, now)
         return [*note, Tell(message.node, Settle(me.node, xid))]
 
-    def _acceptable(self, message: Swapped, doubt: Doubt, way: float) -> bool:
-        """Rounding aside, a step that an honest partner would have taken."""
-        fair = 0 < message.weight < inf and 0 < message.share <= 1
-        return fair and way < inf and message.share * way <= doubt.cap * 1.001
+    def _take(self, me: Holding, message: Swap | Swapped, step: Step) -> None:
+        self._steps.take(me, message, step)
+        if self.policy.delta:
+            self._reference = me.model
 
     def _forget(self, xid: ExchangeId, me: Holding, now: float) -> None:
         del self.doubts[xid]
         self._ask_again.pop(xid, None)
+        self._under_way.forget(xid)
         if self._is_mine(xid):
             self._part(me, now)
-
-    # Steps
-
-    def _cap(self) -> float:
-        if not self.policy.clip or len(self._lengths) < REMEMBERED // 3:
-            return float(2.0**1000)
-        return CAP_FACTOR * median(self._lengths) or float(2.0**1000)
-
-    def _take(self, me: Holding, message: Swap | Swapped, step: Step) -> None:
-        part = message.weight / (step.weight + message.weight)
-        steps_end = not me.filters and not any(one.dtype in HALVES for one in me.model.layout.segments)
-        if steps_end:
-            me.model = towards(me.model, step.mine, step.theirs, part * step.share)
-        else:  # models that are seen or kept coarsely never meet: roundings of steps without end would add up
-            me.model, self._owed = towards_owing(me.model, step.mine, step.theirs, part * step.share, self._owed)
-        me.met(message.node, part * step.way if step.share == 1.0 else step.way)
-        if not me.resting:  # the short steps among models that are near say nothing of one that is late
-            self._lengths = [*self._lengths, step.share * step.way][-REMEMBERED:]
-        if self.policy.delta:
-            self._reference = me.model
 
     # What survives
 

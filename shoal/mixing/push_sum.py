@@ -34,6 +34,7 @@ from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref, ref_state
 from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Push, Resolve, Taken
 from shoal.core.repeat import Repeats
+from shoal.core.transfer import Transfer
 from shoal.core.tree import Tree, norm, same_layout, sub, towards
 
 PENDING_MAX = 16
@@ -117,6 +118,10 @@ class PushSumMixer:
     def busy(self) -> bool:
         return bool(self.pending) or len(self._parting) > 0
 
+    @property
+    def moving_until(self) -> float:
+        return self._unheard.moving_until
+
     def halt(self) -> None:
         self._closed = True
 
@@ -156,6 +161,12 @@ class PushSumMixer:
     def _told(self, xid: ExchangeId) -> Tell:
         one = self.pending[xid]
         return Tell(one.partner, Push(xid[0], xid, one.mass, one.shown, one.seen))
+
+    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
+        """What is on its way is not sent again."""
+        if transfer.leaving:
+            self._unheard.postpone(transfer.id, now)
+        return self.ring(me, now)
 
     def ring(self, me: Holding, now: float) -> Sequence[Effect]:
         """Send again what has not been answered."""

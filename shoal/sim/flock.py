@@ -11,6 +11,7 @@ from shoal.core.gossip import Live
 from shoal.core.learner import Learner
 from shoal.core.message import Ref
 from shoal.core.peer_message import PeerMessage
+from shoal.core.transfer import Transfer, transfer_id
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.books import Books, Unbalanced
 from shoal.sim.clock import Clock
@@ -72,8 +73,17 @@ class Flock:
 
     def _send(self, source: str, target: str, message: PeerMessage) -> None:
         arrives = self.wire(source, message) if self.wire is not None else message
-        if arrives is not None:
-            self.mesh.send(source, target, arrives, self.peers[target].receive)
+        if arrives is None:
+            return
+        body = getattr(message, "body", None)
+        nbytes, xid = body.nbytes if body is not None else 0, transfer_id(message)
+
+        def moving(crossed: int, leaving: bool) -> None:
+            at, other = (source, target) if leaving else (target, source)
+            if xid is not None:
+                self.peers[at].feed(Transfer(other, xid, crossed, leaving))
+
+        self.mesh.send(source, target, arrives, self.peers[target].receive, nbytes=nbytes, moving=moving)
 
     def _there(self) -> Live:
         """Who is up, and who may come back."""

@@ -56,7 +56,7 @@ def made_in(folder: Path, papers: Papers) -> tuple[Company, Machine]:
     machine = Machine(papers.me.node)
     folder.mkdir(exist_ok=True)
     standard = Standard("toys", FileBodies(folder / "bodies"))
-    standard.expect(ToyLearner(1).init(3).layout, 0.0)
+    standard.expect(ToyLearner(1).init(3).layout, lambda: 0.0)
     ears = Ears(machine.hear, machine.see, machine.about, machine.decreed)
     return Company(papers, folder, 1, standard, ears), machine
 

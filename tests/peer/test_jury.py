@@ -123,6 +123,7 @@ def test_an_exchange_that_is_under_way_comes_to_its_end_in_quarantine(tmp_path: 
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
             voice = Voice(peers / "b", made)
+            made.gossip.mixer._under_way._still_s = 0.0  # type: ignore[attr-defined]  # what has left may be lost at once
             done = await swapped(voice, 1, NEAR)
             made.quarantine.nodes.add("b")
             status, said = await voice.says(swap(1, NEAR), bodies=NEAR)

@@ -138,6 +138,7 @@ WRONG = {
     "mass": [-0.1, 1e16],
     "cap": [-1.0, "Infinity"],
     "wait_s": [-1.0, "Infinity", True],
+    "norm": [-1.0, "Infinity"],
     "share": [-0.1, 1.01, "NaN"],
     "body": [None, {"digest": "a" * 63, "nbytes": 1}, {"digest": "A" * 64, "nbytes": 1}, {"digest": "a" * 64}],
     "model": [{"digest": "a" * 64, "nbytes": 0}, 1],

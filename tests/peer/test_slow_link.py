@@ -1,0 +1,81 @@
+"""Two peers over real sockets, through a slow proxy: a model takes far longer than their patience."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.core.learner import Trained
+from shoal.core.tree import Tree
+from shoal.sim.toys import ToyLearner
+from tests.peer import stage
+from tests.peer.stage import folders, free_ports, node, until
+
+NUMBERS = 300_000
+BYTES_PER_S = 400_000.0
+PATIENCE_S = 1.0
+"""A third of what a model takes one way."""
+PIECE = 16 * 1024
+
+
+class Big(ToyLearner):
+    """A model of 1.2 MB."""
+
+    def init(self, seed: int) -> Tree:
+        return Tree.of({"w": np.ones(NUMBERS, np.float32)})
+
+    def train(self, *given: Any, **more: Any) -> Trained:
+        return Trained(1.0)
+
+
+@asynccontextmanager
+async def throttled(port: int, to: int) -> AsyncIterator[None]:
+    """A listener that passes so many bytes a second on, in each direction of each connection."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(PIECE):
+            await asyncio.sleep(len(piece) / BYTES_PER_S)
+            writer.write(piece)
+            await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", to, limit=PIECE)
+        try:
+            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+        except OSError:
+            writer.transport.abort()
+            back.transport.abort()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", port, limit=PIECE)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def test_a_model_that_takes_longer_than_patience_is_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was: the slot ran out, the model was asked for again while it came, and no exchange came to its end."""
+    monkeypatch.setattr(stage, "ToyLearner", Big)
+    own, seen = free_ports(2), free_ports(2)
+    more = f'mixing = {{ name = "pairwise", slot_s = {PATIENCE_S} }}'
+    peers = folders(tmp_path, "ab", rounds=2, patience_s=PATIENCE_S, ports=seen, more=more)
+
+    async def scene() -> None:
+        async with (
+            throttled(seen[0], own[0]),
+            throttled(seen[1], own[1]),
+            node(peers / "a", 1, port=own[0]) as a,
+            node(peers / "b", 2, port=own[1]) as b,
+        ):
+            await until(lambda: len(a.gossip.me.seen) == len(b.gossip.me.seen) == 2, "they have not mixed")
+            crossed = a.ledger.totals()
+            assert crossed["sent"]["b"] + crossed["received"]["b"] < 4.5 * 4 * NUMBERS, "two models, or four"
+
+    asyncio.run(scene())
