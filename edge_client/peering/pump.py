@@ -250,8 +250,8 @@ class PeerPump(Pump):
         assert self.peer.base.model is not None
         return tree_slot(self.desk.bodies.get(self.peer.base.model), "model")
 
-    def _own_norm(self) -> float:
-        return norm(self._own_model())
+    def _moved(self, moved: Any) -> None:
+        self._loop.call_soon_threadsafe(self._put, moved)
 
     # Effects
 
@@ -374,8 +374,7 @@ class PeerPump(Pump):
             if company is not None and company.carriage is None and carrier is not None:
                 company.carry_with(carrier, lambda: self.peer.voices.hears_directly(self.ports.clock()))
             if self._met is not None:
-                soon = self._loop.call_soon_threadsafe
-                self.circle.measure(self._met, self._own_norm, lambda moved: soon(self._put, moved) and None)
+                self.circle.measure(self._met, lambda: norm(self._own_model()), self._moved)
         except Refused as error:
             self.log.error("no company", code=error.code, why=error.message, hint=error.hint)
             self.circle.close()
