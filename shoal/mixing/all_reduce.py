@@ -218,8 +218,9 @@ class AllReduceMixer:
         """What is on its way is not sent again, and a round waits for what is coming."""
         until, one = now + self.policy.patience_s, self.open
         if transfer.leaving and transfer.id in self._sent:
-            self._unheard.postpone(transfer.id, now)
             sent = self._sent[transfer.id]
+            if transfer.nbytes < sent.part.body.nbytes:
+                self._unheard.postpone(transfer.id, now)
             self._sent[transfer.id] = replace(sent, until=max(sent.until, until))
         elif one is not None and transfer.node == one.before and transfer.id[1] == self.round and not transfer.leaving:
             one.until = max(one.until, until)

@@ -170,8 +170,9 @@ class NeighboursMixer:
 
     def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
         """What is on its way is not sent again, and a round waits for what is coming."""
-        if transfer.leaving and transfer.id == (me.node, self.round, 0):
-            self._unheard.postpone(transfer.node, now)
+        if transfer.leaving and self.offer is not None and transfer.id == (me.node, self.round, 0):
+            if transfer.nbytes < self.offer.body.nbytes:
+                self._unheard.postpone(transfer.node, now)
         elif self.open is not None and transfer.id == (transfer.node, self.round, 0) and not transfer.leaving:
             self.open.until = max(self.open.until, now + self.policy.patience_s)
         return self.ring(me, now)

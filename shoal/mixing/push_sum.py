@@ -164,7 +164,8 @@ class PushSumMixer:
 
     def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
         """What is on its way is not sent again."""
-        if transfer.leaving:
+        one = self.pending.get(transfer.id)
+        if transfer.leaving and one is not None and transfer.nbytes < one.shown.nbytes:
             self._unheard.postpone(transfer.id, now)
         return self.ring(me, now)
 
