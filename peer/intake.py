@@ -22,8 +22,8 @@ from shoal import peer_wire, wire
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.filter import Filters, packed_layout, unpack_tree
-from shoal.core.gossip import NORM_TIMES_MAX
 from shoal.core.message import Ref
+from shoal.core.pacing import NORM_TIMES_MAX
 from shoal.core.peer_message import Part, PeerMessage, Swapped
 from shoal.core.tree import Layout
 from shoal.peer_wire import Letter

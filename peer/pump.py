@@ -270,7 +270,7 @@ class Pump:
                 async with asyncio.timeout(end - self.ports.clock()):
                     await self._settled.wait()
             except TimeoutError:
-                end = self.gossip.moving_until
+                end = self.gossip.mixer.moving_until
                 if end <= self.ports.clock():
                     return False
         return True

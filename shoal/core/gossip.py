@@ -42,9 +42,6 @@ HEAD_BYTES = 4096
 RETRY_S = (1.0, 60.0)
 """A local round that failed is tried again after so long, doubled each time, up to the second."""
 
-NORM_TIMES_MAX = 100.0
-"""A model of another's may be so many times as long as one's own, or as 1."""
-
 BLUR_KEPT = 0.9
 """Roundings are drawn: one that happens to be small says little about the next."""
 
@@ -127,8 +124,7 @@ class Holding:
     """What models go through that are shown to others: see `shoal.core.filter.for_models`."""
     blur: float = 0.0
     """How far off the models were, as others saw them, that were shown last: the greatest of late."""
-    unreached: frozenset[str] = frozenset()
-    """Who is there, and does not answer this peer's own calls."""
+    unreached: frozenset[str] = frozenset()  # who is there, and does not answer this peer's own calls
     _measured: tuple[Tree, float] | None = None
 
     @property
@@ -152,10 +148,9 @@ class Holding:
     @property
     def norm(self) -> float:
         """Of the model as it is now."""
-        model, known = self.model, self._measured
-        if known is None or known[0] is not model:
-            self._measured = known = model, norm(model)
-        return known[1]
+        if self._measured is None or self._measured[0] is not self.model:
+            self._measured = self.model, norm(self.model)
+        return self._measured[1]
 
     def learn_of(self, seen: Seen) -> None:
         """The model now holds what that one held."""
@@ -339,11 +334,6 @@ class Gossip:
     def idle(self) -> bool:
         """Whether nothing is under way: no local round, and nothing that another peer may ask about."""
         return self.order is None and not self.mixer.busy
-
-    @property
-    def moving_until(self) -> float:
-        """Until when a model is believed to be on its way, to this peer or from it."""
-        return self.mixer.moving_until
 
     @property
     def finished(self) -> bool:

@@ -463,7 +463,7 @@ class Peer:
         assert self.gossip is not None
         assert self.order is not None
         if self.worker.said is None:
-            self._own_at = max(self._since + self.failover.settle_s, self.gossip.moving_until)
+            self._own_at = max(self._since + self.failover.settle_s, self.gossip.mixer.moving_until)
             return self._report(now) if self.gossip.idle or now >= self._own_at else []
         end = self.voices.heard + self.failover.ttl_s + self.failover.grace_s
         if now < end:

@@ -6,7 +6,8 @@ from math import inf
 from statistics import median
 
 from shoal.core.exchange import Doubt, Step
-from shoal.core.gossip import NORM_TIMES_MAX, Holding
+from shoal.core.gossip import Holding
+from shoal.core.pacing import NORM_TIMES_MAX
 from shoal.core.peer_message import Swap, Swapped
 from shoal.core.tree import Tree, towards, towards_owing
 

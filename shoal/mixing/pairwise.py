@@ -38,10 +38,10 @@ from typing import Any, ClassVar
 
 from shoal.core.errors import InvalidJob
 from shoal.core.exchange import Answer, Doubt, Meeting, Step
-from shoal.core.gossip import NORM_TIMES_MAX, Holding, Mixing
+from shoal.core.gossip import Holding, Mixing
 from shoal.core.machine import Effect, Note, Tell
 from shoal.core.message import Ref
-from shoal.core.pacing import RATE_LEAST, Patience, Reach, UnderWay
+from shoal.core.pacing import NORM_TIMES_MAX, RATE_LEAST, Patience, Reach, UnderWay
 from shoal.core.peer_message import (
     Busy,
     ExchangeId,

@@ -139,6 +139,6 @@ def test_a_third_party_keeps_no_slot() -> None:
 def test_who_leaves_waits_while_models_move() -> None:
     a, b, _ = pair()
     a.feed(up_to_slot(a, b), 0.0)
-    assert 0.0 < a.gossip.moving_until <= 5.0
+    assert 0.0 < a.gossip.mixer.moving_until <= 5.0
     a.feed(Transfer("b", a.said(Swap).id, 10, leaving=True), 100.0)
-    assert 100.0 < a.gossip.moving_until <= 105.0
+    assert 100.0 < a.gossip.mixer.moving_until <= 105.0
