@@ -74,6 +74,8 @@ def draw(seed: int) -> Scenario:
     mixing = rng.choice((draw_pairwise, draw_neighbours, draw_push_sum, draw_all_reduce))(rng)
     liars = Random(f"liars of {seed}")
     liar = liars.choice(names) if len(names) > 2 and liars.random() < 0.2 else ""
+    if mixing.name == "all_reduce":
+        liar = ""  # a liar on the ring keeps it from closing: until it is removed, models do not become one
     filters = Random(f"filters of {seed}").choice((*FILTERS, (), (), (), ())) if mixing.filtered else ()
     return Scenario(
         seed,

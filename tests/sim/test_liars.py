@@ -27,7 +27,7 @@ def lying() -> list[Scenario]:
 def test_the_swarm_draws_liars_of_every_kind() -> None:
     drawn = lying()
     assert len(drawn) > len(SEEDS) / 10
-    assert {scenario.mixing.name for scenario in drawn} == {"pairwise", "neighbours", "push_sum", "all_reduce"}
+    assert {scenario.mixing.name for scenario in drawn} == {"pairwise", "neighbours", "push_sum"}, "no ring: see `draw`"
 
 
 @pytest.mark.parametrize("mixing", ["pairwise", "push_sum", "neighbours"])
