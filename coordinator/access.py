@@ -18,8 +18,12 @@ from coordinator.protocol import SCOPE_KEY, Exchange, Label
 from coordinator.relays import MARK
 from coordinator.service import Coordinator
 from shoal.core.errors import NotAllowed, Refused
+from shoal.runtime.known_hosts import host_of, is_loopback
 from shoal.runtime.relay import digest_of_body
 from shoal.wire import PROTOCOLS
+
+_PROXIES = ("forwarded", "via", "x-real-ip")
+"""Headers that proxies add, beside those that begin with X-Forwarded."""
 
 
 def coordinator_of(request: Request) -> Coordinator:
@@ -54,6 +58,21 @@ def principal_of(request: Request) -> Principal | None:
     return coordinator.directory.find(cookie)
 
 
+def anybody_may_read(request: Request) -> bool:
+    """Return whether this request may read without a credential. Unless the setting says so, one that a proxy has
+    passed on may not: who listens on loopback does not know who is behind it."""
+    settings = coordinator_of(request).settings
+    return settings.reading_is_open and (settings.open_reading is not None or not _came_through_proxy(request))
+
+
+def _came_through_proxy(request: Request) -> bool:
+    """Return whether a proxy shows: it says so in a header, passes on a foreign host, or speaks HTTP/1.0 (nginx)."""
+    names = request.headers.keys()
+    tells = any(name in _PROXIES or name.startswith("x-forwarded-") for name in names)
+    local = is_loopback(host_of(request.headers.get("host", "localhost")))
+    return tells or not local or request.scope["http_version"] == "1.0"
+
+
 def _refuse_foreign_sites(request: Request) -> None:
     """A cookie is sent by the browser itself, so a change must come from our own pages."""
     if request.method in ("GET", "HEAD"):
@@ -83,7 +102,7 @@ async def _reader(request: Request) -> Principal | None:
     found = principal_of(request)
     if found is not None and found.may("viewer"):
         return found
-    if coordinator_of(request).settings.reading_is_open:
+    if anybody_may_read(request):
         return found
     if found is None:
         raise NotAllowed("no credential", code="auth.missing", hint="sign in, or send Authorization: Bearer …")

@@ -44,6 +44,8 @@ Send = Callable[[Message], Awaitable[None]]
 HEADER = b"shoal-forwarded"
 VOUCHED_KEY = "shoal.vouched"
 """Where a request's scope has what another coordinator says of who asks: `operator`, or `node:NAME`."""
+PASSED_ON_KEY = "shoal.passed-on"
+"""In the scope of a request that another coordinator has signed and passed on."""
 CONNECT_S = 2.0
 IDLE_S = 30.0
 """A connection that rests for longer is not used again: the owner ends it after twice as long."""
@@ -83,6 +85,7 @@ def accept(scope: Scope, epoch: int, secret: str) -> bool:
         return False
     if len(words) not in (4, 5) or words[0] != str(epoch):
         return False
+    scope[PASSED_ON_KEY] = True
     scope["client"] = None if words[1] == "-" else (words[1], int(words[2]))
     scope["scheme"] = words[3]
     scope["headers"] = [(name, held) for name, held in scope["headers"] if name != HEADER]

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from coordinator import problems
+from coordinator.forwarding import PASSED_ON_KEY
 from coordinator.protocol import SCOPE_KEY
 from coordinator.settings import Settings
 from coordinator.steering import Steering
@@ -22,15 +23,21 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-_BODIES = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
+MODELS = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
+"""Where models and updates are sent to."""
+STRANGERS = re.compile(r"/api/v1/(enrol|session|jobs/[^/]+/readmission)")
+"""Where a body is taken from senders without a credential: to get one."""
+READING = ("GET", "HEAD")
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peering")
+STRANGER_BYTES_MAX = 16 * 1024
+"""Where no credential is needed, and where nobody reads a body."""
 PEERING_BYTES_MAX = 256 * 1024
 INSIDE_BYTES_MAX = 2**20
 """Of what coordinators tell each other, whatever people may send."""
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 _DOCS = ("/docs", "/redoc")
-STRANGERS = (401, 403)
+REFUSED = (401, 403)
 HEADERS = [
     (b"shoal-protocol", str(PROTOCOLS[-1]).encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -61,11 +68,18 @@ class Guard:
 
 def refusal(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, str, str, str] | None:
     """(status, detail, code, hint) of the answer to a request that goes no further."""
-    headers = dict(scope["headers"])
     exchange = scope.get(SCOPE_KEY)
     if exchange is not None and exchange.crowded:
         text = f"more than {settings.connections_max} connections are open"
         return 503, text, "connections.full", "try again in a moment, or raise connections_max of the coordinator"
+    if not names_known_host(scope, settings):
+        hint = "use one of its own names or its address, or add this name to the coordinator's setting hosts"
+        return 421, "this coordinator is not known by the host of the request", "host.unknown", hint
+    return _refused_body(scope, settings)
+
+
+def _refused_body(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, str, str, str] | None:
+    headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity") != b"identity":
         return 415, "compressed bodies are not accepted", "body.encoding", "send the body as it is"
     if b"transfer-encoding" in headers:
@@ -74,15 +88,26 @@ def refusal(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, s
         length = int(headers.get(b"content-length", b"0"))
     except ValueError:
         return 400, "Content-Length is no number", "body.length", "send the body's length in bytes"
-    limit = _limit(scope["path"], settings)
+    limit = _limit(scope["method"], scope["path"], settings)
     if not 0 <= length <= limit:
         hint = "raise body_bytes_max of the coordinator" if limit == settings.body_bytes_max else "send less"
         return 413, f"a body of {length} bytes; at most {limit} here", "body.too-large", hint
     return None
 
 
-def _limit(path: str, settings: Settings) -> int:
-    if _BODIES.fullmatch(path):
+def names_known_host(scope: MutableMapping[str, Any], settings: Settings) -> bool:
+    """Return whether a request is meant for this coordinator. One that names no host comes from no browser; one that
+    another coordinator has passed on was looked at there."""
+    if PASSED_ON_KEY in scope:
+        return True
+    named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    return all(map(settings.known_hosts.knows, named))
+
+
+def _limit(method: str, path: str, settings: Settings) -> int:
+    if method in READING or STRANGERS.fullmatch(path):
+        return STRANGER_BYTES_MAX
+    if MODELS.fullmatch(path):
         return settings.body_bytes_max
     if _FRAMES.fullmatch(path):
         return 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
@@ -126,7 +151,7 @@ def with_headers(send: Send, path: str, steering: Steering | None = None, body: 
             message["headers"] = [*message["headers"], *headers]
             if steering is not None and status in problems.RETRY_AFTER_S:
                 message["headers"] = _spread(message["headers"], steering.pause_s())
-            if status in STRANGERS and body is not None and body.unread:
+            if status in REFUSED and body is not None and body.unread:
                 message["headers"].append((b"connection", b"close"))
         await send(message)
 

@@ -43,7 +43,7 @@ def errors(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _SAYS} for status in statuses}
 
 
-EVERYWHERE = errors(400, 411, 413, 415, 422, "5XX")
+EVERYWHERE = errors(400, 411, 413, 415, 421, 422, 431, "5XX")
 """What the guard, the checks of parameters and bodies, and the disk may answer to any request."""
 
 _STATUS: dict[str, int] = {

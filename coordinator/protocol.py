@@ -9,6 +9,8 @@ count would be higher; this is the plain text.
 connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have
 come at `body_bytes_per_s_min` on average.
 
+**Heads.** A head of more than 64 KiB, or of more than 128 headers, is answered with 431 before anything looks at it.
+
 **Crowds.** A request that came while more than `connections_max` connections were open says so, and the guard refuses
 it. What is no HTTP at all reaches nobody: it is answered here, with a problem as everywhere.
 
@@ -29,6 +31,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator import problems
 from coordinator.intake import LEND_KEY, Intake
+from shoal.runtime.head_limit import HINT, LINGER_S, HeadLimit, HeadTooLarge, IncompleteHeads
 from shoal.runtime.receipt import Patience, Receipt
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ CONTINUE_BYTES = len(b"HTTP/1.1 100 Continue\r\n\r\n")
 SCOPE_KEY = "shoal.exchange"
 BREAK_KEY = "shoal.break"
 """Where a request's scope has the function that hangs up, with an answer half-given."""
+WITHIN_KEY = "shoal.within"
+"""Where a request's scope has the function that sets the seconds within which its whole body must come."""
 
 GOODBYE_S = 0.5
 
@@ -117,16 +122,19 @@ class MeteredProtocol(HttpToolsProtocol):
     ledger: Ledger
     settings: Settings
     intakes: WeakSet[Intake]
+    heads: IncompleteHeads
 
     @classmethod
     def bind(cls, ledger: Ledger, settings: Settings) -> type[MeteredProtocol]:
         """The class that uvicorn is given."""
-        return type("BoundProtocol", (cls,), {"ledger": ledger, "settings": settings, "intakes": WeakSet()})
+        shared = {"ledger": ledger, "settings": settings, "intakes": WeakSet(), "heads": IncompleteHeads()}
+        return type("BoundProtocol", (cls,), shared)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.exchange = Exchange()
         self._due = 0  # of the body in hand, as announced
-        self._ending = False
+        self._ending = self._refused = False
+        self._head = HeadLimit(self.heads)
         own = self.settings
         patience = Patience(own.head_receipt_s, own.body_grace_s, own.body_bytes_per_s_min)
         self._receipt = Receipt(patience, self)
@@ -135,6 +143,7 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._receipt.stop()
+        self._head.forget()
         self.exchange.closed = True
         if self.exchange.gone is not None:
             self.exchange.gone()
@@ -143,10 +152,20 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.exchange.up += len(data)
+        if self._refused:
+            return
         if not self._receipt.watching and self._between_requests():
             self._receipt.start()
         self._receipt.came(len(data))
+        self._head.came(len(data))
         super().data_received(data)
+        try:
+            self._head.check(self.headers)
+        except HeadTooLarge:
+            self._refuse_head()
+        if self._is_refused():
+            self.parser = None  # type: ignore[assignment]  # as uvicorn does when a connection is lost
+            self.headers, self.url, self.scope = [], b"", {}  # type: ignore[typeddict-item]
 
     def on_message_begin(self) -> None:
         waiting: Any = self.cycle
@@ -156,10 +175,13 @@ class MeteredProtocol(HttpToolsProtocol):
         super().on_message_begin()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
+        scope[WITHIN_KEY] = self._receipt.within
         self.exchange.crowded = len(self.connections) > self.settings.connections_max
 
     def send_400_response(self, msg: str) -> None:
         """What could not be parsed; uvicorn would say so in plain text. Nothing is said in the midst of an answer."""
+        if self._refused:  # `on_headers_complete` has said why
+            return
         waiting: Any = self.cycle
         if waiting is not None and waiting.response_started and not waiting.response_complete:
             self.transport.close()
@@ -167,7 +189,25 @@ class MeteredProtocol(HttpToolsProtocol):
         self.transport.write(problems.bare(400, msg.rstrip("."), "request.malformed", "speak HTTP/1.1"))
         self.transport.close()
 
+    def _is_refused(self) -> bool:
+        return self._refused  # also while the parser calls
+
+    def _refuse_head(self) -> None:
+        """Answer 431, read nothing more, and keep nothing of the head."""
+        if self._refused:
+            return
+        self._refused = True
+        self._receipt.stop()
+        self._head.forget()
+        self.transport.write(problems.bare(431, "the head of the request is too large", "head.too-large", HINT))
+        self.loop.call_later(LINGER_S, self.transport.close)
+
     def on_headers_complete(self) -> None:
+        try:
+            self._head.complete(self.url, self.headers)
+        except HeadTooLarge:
+            self._refuse_head()
+            raise
         self._receipt.head_is_complete()
         self._due = int(dict(self.headers).get(b"content-length", b"0"))  # the parser has seen to it that it is one
         super().on_headers_complete()
@@ -198,6 +238,7 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._receipt.stop()
+        self._head.next()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

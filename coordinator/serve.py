@@ -17,6 +17,7 @@ from coordinator.app import create_app, operator_token
 from coordinator.dispatch import Acquainted
 from coordinator.express import Express
 from coordinator.guard import App, Guard
+from coordinator.held_bodies import HeldBodies
 from coordinator.inside import Inside
 from coordinator.ledger import Ledger
 from coordinator.lives import Lives
@@ -90,7 +91,8 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
 
     def make(ledger: Ledger, post: Post | None = None, inside: Inside | None = None) -> tuple[Coordinator, App]:
         coordinator = Coordinator(settings, ledger, operator_token(settings), post, inside)
-        told: App = Lives(Express(create_app(coordinator), coordinator), coordinator)
+        api = create_app(coordinator)
+        told: App = Lives(HeldBodies(Express(api, coordinator), api, settings), coordinator)
         told = Acquainted(told, coordinator) if coordinator.owner else told
         return coordinator, Guard(told, settings, coordinator.steering)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from shoal.runtime.known_hosts import KnownHosts, is_loopback, names_of
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -15,6 +19,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
+    hosts: list[str] = Field(
+        [],
+        description="names under which it is reached, such as shoal.example.org, beside the machine's own, localhost "
+        "and, unless it listens on loopback, any address; requests for another host are refused",
+    )
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
     data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
     database_url: SecretStr = Field(
@@ -47,13 +56,19 @@ class Settings(BaseModel):
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
     )
     open_reading: bool | None = Field(
-        None, description="whether anybody may read jobs and metrics; unset: only when listening on loopback"
+        None,
+        description="whether anybody may read jobs and metrics; unset: only when listening on loopback, "
+        "and no proxy is in between",
     )
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for https")
     tls_key: Path | None = Field(None, description="private key (PEM) for https")
 
     body_bytes_max: int = Field(4 * 2**30, ge=1024, description="greatest model or update")
     json_bytes_max: int = Field(2**20, ge=1024, description="greatest JSON request")
+    held_bodies_bytes_max: int = Field(
+        256 * 2**20, ge=2**20, description="memory for the bodies of all open requests together, but for models"
+    )
+    held_body_s: int = Field(600, ge=1, description="seconds for such a body to arrive as a whole")
     disk_reserve_bytes: int = Field(256 * 2**20, ge=0, description="free space below which nothing more is accepted")
     connections_max: int = Field(10_000, ge=1, description="connections at once; more are answered with 503")
     head_receipt_s: int = Field(10, ge=1, description="seconds for a request's head to arrive")
@@ -95,8 +110,15 @@ class Settings(BaseModel):
 
     @property
     def reading_is_open(self) -> bool:
-        """Whether a request without a credential may read."""
+        """Whether a request without a credential may read, if no proxy has passed it on."""
         return self.host in LOOPBACK if self.open_reading is None else self.open_reading
+
+    @cached_property
+    def known_hosts(self) -> KnownHosts:
+        """The hosts that requests may name."""
+        advertised = urlsplit(self.advertise).hostname
+        names = [*self.hosts, *names_of(self.host), *([advertised] if advertised else [])]
+        return KnownHosts(names, addresses=not is_loopback(self.host))
 
     @property
     def url(self) -> str:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -49,6 +50,7 @@ from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, S
 from shoal.core.peer_message import PeerMessage
 from shoal.peer_wire import Letter
 from shoal.runtime.http import PROTOCOL_HEADER
+from shoal.runtime.known_hosts import KnownHosts, host_of, names_of
 from shoal.runtime.threads import in_thread
 from shoal.trust.envelope import Request as Signed
 from shoal.trust.envelope import Signer, read_request, sha256
@@ -152,6 +154,7 @@ class Limits:
 
     def __init__(self, app: App, home: Home) -> None:
         self._app, self._home = app, home
+        self._hosts = KnownHosts(names_of(""), addresses=True)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -174,6 +177,7 @@ class Limits:
         job, _, rest = scope["path"].removeprefix("/p2p/").partition("/")
         resident = self._home.find(job)
         try:
+            self._check_host(scope)
             self._check(resident, dict(scope["headers"]), hub=rest.startswith("hub/"))
         except ShoalError as error:
             refuse = self._home.refuse if resident is None else resident.refuse
@@ -181,6 +185,19 @@ class Limits:
             await problem(error)(scope, receive, sending)
             return
         await self._app(scope, receiving, sending)
+
+    def _check_host(self, scope: MutableMapping[str, Any]) -> None:
+        """Refuse to show to the page of a foreign site, in a browser, what anybody may read who reaches this peer. Its
+        own names are the machine's and those of its addresses in rosters. What is signed comes from no browser."""
+        headers = dict(scope["headers"])
+        if scope["method"] not in ("GET", "HEAD") or _SIGNATURE in headers or b"host" not in headers:
+            return
+        host = headers[b"host"].decode("latin-1")
+        residents = [found for job in self._home.jobs() if (found := self._home.find(job)) is not None]
+        own = {urlsplit(url).hostname for one in residents for url in one.papers.me.urls}
+        if not self._hosts.knows(host) and host_of(host) not in own:
+            text = f"this peer is not known as {host[:100]!r}"
+            raise Refused(text, code="host.unknown", hint="use its address, or the name that the roster has for it")
 
     def _check(self, resident: Resident | None, headers: dict[bytes, bytes], *, hub: bool) -> None:
         if headers.get(b"content-encoding", b"identity") != b"identity":
@@ -199,7 +216,9 @@ class Limits:
             )
 
 
+_SIGNATURE = b"shoal-signature"
 _CODES = {
+    "host.unknown": 421,
     "body.encoding": 415,
     "body.length-required": 411,
     "body.too-large": 413,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import select
 
 from coordinator import views
-from coordinator.access import Coord, Operator, Reader, Speaker, label, principal_of, speaker_of
+from coordinator.access import Coord, Operator, Reader, Speaker, anybody_may_read, label, principal_of, speaker_of
 from coordinator.blobs.bodies import asked
 from coordinator.driver import Driver
 from coordinator.intake import pieces
@@ -198,7 +198,7 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
         named = named_by(order, digest)
         label(request, job, order.version, node, "model")
         return await file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
-    if who is None and not coordinator.settings.reading_is_open:
+    if who is None and not anybody_may_read(request):
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
     model = driver.hub.model if driver is not None else None

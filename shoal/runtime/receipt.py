@@ -45,6 +45,7 @@ class Receipt:
     def __init__(self, patience: Patience, connection: Connection) -> None:
         self._patience, self._connection = patience, connection
         self._ticks, self._received, self._has_head = 0, 0, False
+        self._body_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -63,7 +64,11 @@ class Receipt:
 
     def head_is_complete(self) -> None:
         """A body is to come, if any."""
-        self._ticks, self._received, self._has_head = 0, 0, True
+        self._ticks, self._received, self._has_head, self._body_s = 0, 0, True, None
+
+    def within(self, seconds: float) -> None:
+        """Wait no longer than this for the whole of the body that is coming, however fast it comes."""
+        self._body_s = seconds
 
     def stop(self) -> None:
         """Nothing is to come."""
@@ -83,5 +88,7 @@ class Receipt:
     def _is_too_slow(self) -> bool:
         if not self._has_head:
             return self._ticks >= self._patience.head_s
+        if self._body_s is not None and self._ticks >= self._body_s:
+            return True
         due = self._patience.bytes_per_s_min * self._ticks
         return self._ticks >= self._patience.grace_s and self._received < due

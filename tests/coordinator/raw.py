@@ -22,7 +22,7 @@ def connected(url: str) -> Iterator[socket.socket]:
 def head(method: str, path: str, **headers: object) -> bytes:
     """A request's head. Underscores in names become hyphens."""
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: test", *lines, "", ""]).encode()
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()
 
 
 def answer(raw: socket.socket) -> bytes:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from coordinator.guard import STRANGER_BYTES_MAX
 from shoal import wire
 from shoal.core.message import Ack, Fail
 from tests.coordinator.clients import client
@@ -236,7 +237,11 @@ def test_what_a_node_says_of_itself_breaks_nobody(coordinator: Inside, info: int
         again = coordinator.request("POST", "/api/v1/hello", content=said, headers=who)
         assert again.status_code in (200, 422), again.text
     else:
-        problem(answer, 422, "text.invalid" if HOSTILE[info] in ("\ud800", "\x00\x1b[31m") else "request.invalid")
+        if len(wanted) > STRANGER_BYTES_MAX:
+            problem(answer, 413, "body.too-large")
+        else:
+            is_text = HOSTILE[info] in ("\ud800", "\x00\x1b[31m")
+            problem(answer, 422, "text.invalid" if is_text else "request.invalid")
     assert len(coordinator.request("GET", "/api/v1/nodes").content) < 64 * 1024
     assert coordinator.request("GET", "/api/v1/nodes").status_code == 200
 

@@ -143,7 +143,8 @@ def break_off(stage: Stage, data: bytes, sent: int) -> None:
     place = stage.running.url.removeprefix("http://").split(":")
     digest = hashlib.sha256(data).hexdigest()
     with socket.create_connection((place[0], int(place[1])), 10) as raw:
-        head = f"PUT /api/v1/jobs/{stage.job}/bodies/{digest} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
+        head = f"PUT /api/v1/jobs/{stage.job}/bodies/{digest} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        head += f"Content-Length: {len(data)}\r\n"
         raw.sendall(f"{head}Authorization: {client.headers['Authorization']}\r\n\r\n".encode() + data[:sent])
         partial = stage.running.driver(stage.job).bodies.folder / "partial" / "n0"
         until("it to come", lambda: sent in [path.stat().st_size for path in partial.glob(f"{digest}.*.tmp")])

@@ -77,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def asked(method: str, **headers: str) -> bytes:
     lines = [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([f"{method} / HTTP/1.1", "Host: test", *lines, "", ""]).encode()
+    return "\r\n".join([f"{method} / HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()
 
 
 def test_an_answers_head_goes_with_its_body() -> None:

@@ -303,6 +303,35 @@ def test_who_waits_for_a_continue_is_refused_without_one(tmp_path: Path) -> None
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("path", ["/p2p", "/p2p/toys/status", "/p2p/toys/charter"])
+def test_a_foreign_host_reads_nothing(tmp_path: Path, path: str) -> None:
+    """A page whose name resolves to this machine (DNS rebinding) sends its own name."""
+
+    async def scene() -> None:
+        async with node(folders(tmp_path) / "a", hold=True) as made:
+            for host, status in (("evil.example", 421), ("127.0.0.1:1", 200), ("10.0.0.1", 200), ("localhost", 200)):
+                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+                found = await raw_exchange(made.port, head.encode())  # type: ignore[attr-defined]
+                assert found.startswith(f"HTTP/1.1 {status} ".encode()), (host, found[:200])
+
+    asyncio.run(scene())
+
+
+def test_a_head_has_a_limit(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with node(folders(tmp_path) / "a", hold=True) as made:
+            for long in (b"X-A: " + b"a" * 10_000_000, b"x: y\r\n" * 100_000, b"x: y\r\n" * 128):
+                reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
+                writer.write(b"GET /p2p HTTP/1.1\r\nHost: 127.0.0.1\r\n" + long + b"\r\n\r\n")
+                async with asyncio.timeout(60):
+                    found = await reader.read()
+                assert found.startswith(b"HTTP/1.1 431 ")
+                assert b'"code": "head.too-large"' in found
+                writer.close()
+
+    asyncio.run(scene())
+
+
 def test_who_never_ends_his_head_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         monkeypatch.setattr(metered, "HEAD_RECEIPT_S", 1)

@@ -42,10 +42,21 @@ securityContext:
        that is how shoal reads lists and maps, and a number of a values file would else come as 8.6e+09. */ -}}
 {{- define "shoal.variables" -}}
 {{- $prefix := .prefix -}}
-{{- range $name, $value := .settings }}
+{{- range $name, $value := omit .settings "hosts" }}
 - name: {{ $prefix }}__{{ $name | snakecase | upper }}
   value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
+{{- end }}
+
+{{- /* The names under which a coordinator is reached: the service's, the ingress's, and those of its setting `hosts`. */ -}}
+{{- define "shoal.hosts" -}}
+{{- $name := printf "%s-coordinator" (include "shoal.name" .) -}}
+{{- $hosts := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) -}}
+{{- $hosts = append $hosts (printf "%s.%s.svc.cluster.local" $name .Release.Namespace) -}}
+{{- if .Values.coordinator.ingress.enabled -}}
+{{- $hosts = append $hosts .Values.coordinator.ingress.host -}}
+{{- end -}}
+{{- concat $hosts (.Values.coordinator.settings.hosts | default list) | toJson -}}
 {{- end }}
 
 {{- /* Where a coordinator finds its secrets. */ -}}
