@@ -36,6 +36,7 @@ from coordinator.settings import Settings
 from coordinator.start import Start
 from coordinator.stopwatch import Stopwatches
 from coordinator.stream import Broadcast, Item
+from coordinator.unreported import NodeBytes
 from coordinator.uploads import Form, Uploads
 from coordinator.waiting import Line, Waiting
 from shoal.core.errors import Refused, StorageFailed
@@ -74,6 +75,7 @@ class Services:
     settings: Settings
     bells: Bells
     """By node: set when something was sent to it, in any job."""
+    node_bytes: NodeBytes
 
 
 class Driver:
@@ -86,6 +88,7 @@ class Driver:
         self._sides = ThreadPoolExecutor(min(spec.shards, os.cpu_count() or 1), f"shards of {spec.name}")
         self.hub = self._new_hub(None)
         self.uploads, self.watches = Uploads(bodies, services.settings), Stopwatches(self.now)
+        self.uploads.limit_nodes(services.node_bytes, self.discard)
         self._seq = 0
         self._clock_base, self._clock_zero = 0.0, time.monotonic()
         self._alarm: float | None = None

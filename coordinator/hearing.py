@@ -147,6 +147,7 @@ class Hearing:
             await self._show(driver, order, error)
             raise
         if answer.counted:
+            driver.uploads.reported(message.node)
             weight = message.weight if order.kind in LEARNED else None
             doing.finish(order.id, asked_at, weight, wire.plain(message.metrics))
         return answer

@@ -46,6 +46,7 @@ from coordinator.steering import Steering
 from coordinator.stream import Broadcast, Item
 from coordinator.tables import jobs, nodes, versions
 from coordinator.turns import Turns
+from coordinator.unreported import NodeBytes
 from coordinator.watch import Around, Watch
 from shoal.core.errors import InvalidJob, Refused, ShoalError, StorageFailed
 from shoal.core.machine import Event, Lost
@@ -101,6 +102,7 @@ class Coordinator:
         self.logbook = Logbook(settings)
         self.presence = Presence(settings.lease_s)
         self.turns = Turns()
+        self.node_bytes = NodeBytes(settings.node_bytes_max)
         self.steering = Steering(settings.arrivals_per_s, lambda: len(self.presence.leases))
         self.papers = Papers(settings.data, lambda job, node: self.presence.doing[job, node].weight)
         self.relays, self.readmissions = Relays(self.papers), Relays(self.papers)  # each with windows of its own
@@ -248,7 +250,8 @@ class Coordinator:
 
     async def _drive(self, record: Record, start: Start) -> Driver:
         bodies = self.bodies_of(record.spec.name)
-        driver = Driver(record.spec, start, bodies, Services(self.database, self.broadcast, self.settings, self.bells))
+        services = Services(self.database, self.broadcast, self.settings, self.bells, self.node_bytes)
+        driver = Driver(record.spec, start, bodies, services)
         record.driver = driver
         self.records[driver.name] = record
         await self.retention.sweep(bodies)  # first: a restoration may need the room

@@ -65,6 +65,9 @@ class Settings(BaseModel):
 
     body_bytes_max: int = Field(4 * 2**30, ge=1024, description="greatest model or update")
     json_bytes_max: int = Field(2**20, ge=1024, description="greatest JSON request")
+    node_bytes_max: int = Field(
+        16 * 2**30, ge=1024, description="updates of one node that no report has named yet, in all jobs together"
+    )
     held_bodies_bytes_max: int = Field(
         256 * 2**20, ge=2**20, description="memory for the bodies of all open requests together, but for models"
     )

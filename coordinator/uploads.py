@@ -8,6 +8,7 @@ partial file under the node's name, and the next attempt goes on from there.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ from coordinator.blobs.bodies import StoredBodies, asked
 from coordinator.crash import crashpoint
 from coordinator.meter import Meter
 from coordinator.settings import Settings
+from coordinator.unreported import NodeBytes, Unreported, Upload
 from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.core.message import Kind, Ref, Report
+from shoal.core.message import Kind, OrderId, Ref, Report
 from shoal.core.tree import Layout, Slots
 from shoal.runtime.store import FileBodies, Incoming, digest_of, same_digest
 from shoal.spec import Limits
 
 JOURNALED_BYTES_MAX = 64 * 1024
 """Updates up to that length that came with their reports are kept in the journal, and have no files."""
+
+SHORTAGE_S = 60.0
+"""A body that the disk refused, though it says that it has room, is told of for so long."""
 
 SEEN_KEPT = 1024
 """Bodies whose form and norm are remembered."""
@@ -44,12 +49,20 @@ class Uploads:
     def __init__(self, bodies: FileBodies, settings: Settings) -> None:
         self._bodies, self._settings = bodies, settings
         self._collecting: dict[str, asyncio.Task[bool]] = {}
+        self._unreported: Unreported | None = None
+        self._wanted = 0  # by a body for which there was no room
+        self._full_at, self._full = float("-inf"), ""  # what the disk has said last
         self._seen: OrderedDict[str, tuple[float, Form | None]] = OrderedDict()  # what a digest names never changes
+
+    def limit_nodes(self, nodes: NodeBytes, discard: Callable[[str], None]) -> None:
+        """From now on a node has one body here that no report has named. `discard`: see `Unreported`."""
+        self._unreported = Unreported(self._bodies, nodes, discard)
 
     def room_for(self, nbytes: int) -> None:
         """Raise `StorageFailed` (507) unless the disk has room and keeps its reserve."""
         free = self._bodies.free_bytes()
         if free - nbytes < self._settings.disk_reserve_bytes:
+            self._wanted = max(self._wanted, nbytes)
             raise StorageFailed(
                 f"{free // 2**20} MiB free on the coordinator's disk, "
                 f"of which {self._settings.disk_reserve_bytes // 2**20} are kept in reserve",
@@ -57,24 +70,79 @@ class Uploads:
                 hint="free disk space on the coordinator; nodes send again by themselves",
             )
 
+    def lacks_room(self, nbytes: int) -> str:
+        """Return why a body of that size, or the last that was sent, finds no room; empty if it does."""
+        wanted, self._wanted = max(nbytes, self._wanted), 0
+        try:
+            self.room_for(wanted)
+        except StorageFailed as error:
+            return error.message
+        return self._full if time.monotonic() - self._full_at < SHORTAGE_S else ""
+
     async def take(
         self, owner: str, ref: Ref, start: int, expected: Form | None, pieces: AsyncIterator[bytes | memoryview]
     ) -> None:
-        """Receive the bytes from `start` on. Raises `InvalidPayload`, `Refused` (offset) or `StorageFailed`."""
+        """Receive the bytes from `start` on; in place of any other body of that owner that no report has named. Raises
+        `InvalidPayload`, `Refused` (offset, superseded) or `StorageFailed`."""
+        unreported = self._unreported
+        if unreported is None:
+            await self._take(Upload(owner, ref), start, expected, pieces)
+            return
+        self._check(ref, expected)
+        upload, kept = await unreported.begin(owner, ref), True
+        if upload is None:
+            return
+        try:
+            await asyncio.to_thread(unreported.drop_partials_but, owner, ref.digest)
+            await self._take(upload, start, expected, pieces)
+            return
+        except InvalidPayload:
+            kept = False
+            raise
+        except Refused:
+            if not upload.superseded:
+                raise
+        finally:
+            unreported.end(upload, kept=kept)
+        async for _ in pieces:
+            pass
+        if not await unreported.wait(upload):
+            upload.check()
+
+    async def _take(
+        self, upload: Upload, start: int, expected: Form | None, pieces: AsyncIterator[bytes | memoryview]
+    ) -> None:
+        self._check(upload.ref, expected)
+        self.room_for(upload.ref.nbytes - start)
+        try:
+            await self._receive(upload, start, expected, pieces)
+        except StorageFailed as error:
+            if error.code == "storage.full":
+                self._full_at, self._full = time.monotonic(), error.message
+            raise
+        self._full_at = float("-inf")
+
+    async def _receive(
+        self, upload: Upload, start: int, expected: Form | None, pieces: AsyncIterator[bytes | memoryview]
+    ) -> None:
+        ref = upload.ref
         check = self._check(ref, expected)
-        self.room_for(ref.nbytes - start)
-        incoming = await asyncio.to_thread(self._bodies.incoming, owner, ref, start)
+        incoming = await asyncio.to_thread(self._bodies.incoming, upload.node, ref, start)
         meter = Meter(expected.layout) if expected is not None and not start and expected.opened is None else None
         with incoming:
+            upload.writes_to(incoming)
             async for piece in pieces:
                 if piece and not start:
                     await _look(check, piece)
+                upload.check()
                 if piece:
                     incoming.write(piece)
                 if meter is not None:
                     meter.feed(piece)
             if not start:
                 check.finish()
+            upload.check()
+            upload.finishing = True
             await _received(self._finish, incoming, expected, meter.norm if meter is not None else None)
 
     async def collect(self, owner: str, ref: Ref, expected: Form | None) -> bool:
@@ -97,7 +165,7 @@ class Uploads:
         if await asyncio.to_thread(store.size, key) is None:
             return False
         try:
-            await self.take(owner, ref, 0, expected, _in_thread(store.get(key)))
+            await self._take(Upload(owner, ref), 0, expected, _in_thread(store.get(key)))
         except (InvalidPayload, Refused) as error:
             await asyncio.to_thread(store.delete, key)
             if isinstance(error, InvalidPayload):
@@ -168,6 +236,20 @@ class Uploads:
         norm = _measured(slots, expected)
         self._bodies.keep(ref, payload)
         self._remember(ref, norm, expected)
+
+    def offer(self, node: str, order: OrderId, digest: str) -> list[str]:
+        """See `Unreported.offer`."""
+        return self._unreported.offer(node, order, digest) if self._unreported is not None else []
+
+    def shares(self, node: str, ref: Ref) -> None:
+        """See `Unreported.shares`."""
+        if self._unreported is not None:
+            self._unreported.shares(node, ref)
+
+    def reported(self, node: str) -> None:
+        """A report of that node has counted: the body that it named is the job's."""
+        if self._unreported is not None:
+            self._unreported.reported(node)
 
     async def admit(self, report: Report, expected: Form | None) -> float:
         """Check a report's stored body against the form; returns its norm. Changes nothing."""

@@ -171,6 +171,8 @@ async def upload(
                 if doing.fail(error.message):
                     await driver.remark("refusal", f"{node}: {error.message}{doing.untold()}", node)
                 raise
+    else:
+        driver.uploads.shares(node, Ref(digest, total))
     coordinator.presence.heard(node)
     return views.Body(digest=digest, bytes=total)
 

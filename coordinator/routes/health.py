@@ -46,7 +46,11 @@ def _trouble(coordinator: Coordinator) -> list[str]:
     try:
         Uploads(coordinator.starts, coordinator.settings).room_for(0)
     except StorageFailed as error:
-        found.append(f"nothing more is accepted: {error.message}")
+        return [*found, f"nothing more is accepted: {error.message}"]
+    for driver in coordinator.drivers():
+        model = driver.hub.model
+        lacking = "" if driver.ended else driver.uploads.lacks_room(model.nbytes if model is not None else 0)
+        found += [f"{driver.name}: no update is accepted: {lacking}"] if lacking else []
     return found
 
 

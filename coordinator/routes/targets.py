@@ -55,6 +55,8 @@ async def upload_target(
     here = await asked(bodies, bodies.has, digest)
     if not here and coordinator.blobs.direct and isinstance(bodies, StoredBodies):
         driver.uploads.room_for(body.bytes)
+        for replaced in driver.uploads.offer(node, order.id, digest):
+            await asyncio.to_thread(bodies.store.delete, bodies.incoming_key(node, replaced))
         driver.watches.begun(node, order.id)
         key, ttl_s = bodies.incoming_key(node, digest), settings.blobs_ttl_s
         target = await asyncio.to_thread(coordinator.blobs.upload_target, key, body.bytes, digest, ttl_s)

@@ -148,7 +148,7 @@ def differing(model: type[BaseModel]) -> Values:
     other: dict[str, Any] = {"tags": ["phone", "red"], "hours": ["22:00-06:00"], "jobs": ["a", "b"]}
     other |= {"options": {"lr": 0.1, "name": "<x>"}, "log_level": "debug", "log_form": "json", "train_in": "thread"}
     other |= {"peer_url": "http://h:1", "send_logs": "off", "open_reading": True, "body_bytes_max": 8 * 2**30}
-    ours = {"host", "port", "data", "tls_cert", "tls_key", "url", "learner", "state", "ca_file", "name"}
+    ours = {"hosts", "host", "port", "data", "tls_cert", "tls_key", "url", "learner", "state", "ca_file", "name"}
     values = {}
     for key, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
@@ -158,6 +158,15 @@ def differing(model: type[BaseModel]) -> Values:
             is_text = isinstance(default, str)
             values[key] = "word" if is_text else not default if isinstance(default, bool) else default + 1
     return values
+
+
+def test_a_coordinator_knows_the_names_that_the_chart_gives_it(helm: Helm) -> None:
+    values = {"settings": {"hosts": ["a.example"]}, "ingress": {"enabled": True, "host": "b.example"}}
+    objects = helm.objects({"coordinator": values})
+    hosts = json.loads(variables(objects["StatefulSet", "t-coordinator"])["SHOAL_COORDINATOR__HOSTS"])
+    service = "t-coordinator"
+    assert {service, "a.example", "b.example"} <= set(hosts)
+    assert [host for host in hosts if host.startswith(f"{service}.") and host.endswith(".svc")]
 
 
 def camel(key: str) -> str:
