@@ -104,7 +104,8 @@ class _Preparing:
         manifest = unseal(self._signed(name), Manifest, papers.charter)
         model = self._model(desk, manifest)
         if desk.standing() is None:
-            held = {"state": "coordinated", "term": manifest.term, "version": manifest.version}
+            term = manifest.term  # the coordinator itself has signed it
+            held = {"state": "coordinated", "term": term, "heard": term, "version": manifest.version}
             desk.keep({**held, "model": ref_state(model), "gossip": None}, None)
         return Ready(name, manifest.version, papers.roster.version, circle.until)
 
