@@ -202,7 +202,7 @@ def test_who_else_asks_is_refused(server: Server, threaded: Callable[..., Thread
     (address,) = first.porch.contact().urls
     charter = open_charter(json.loads(_papers(tmp_path / "a"))["charter"].encode())
     key = second.porch.key if what == "a peer's key" else load_key(server.folder / "coordinator.pem")
-    signer = Signer(key, charter, 2**40)
+    signer = Signer(key, charter, 2**53)
     request = signer.request(first.porch.key.peer_id, "GET", f"/p2p/{JOB}/checkpoint", "", sha256(b""))
     answer = httpx.get(f"{address}/p2p/{JOB}/checkpoint", headers=request.headers())
     if what == "again":
