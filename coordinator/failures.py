@@ -30,8 +30,8 @@ FailedIn = Literal["unknown", "download", "init", "train", "evaluate", "gossip",
 """`upload`: what the node sent was refused; `fold`: the hub could not count it; `contact`: the node fell silent."""
 
 Outcome = Literal["asked-again", "replaced", "left-out", "suspended", "paused", "awaited"]
-"""The node has a new order; others were asked in its place; the job goes on without it; it is not asked again until it
-restarts; the job is paused; what it has still counts if it comes in time."""
+"""The node has a new order; others were asked in its place; the job goes on without it; it is not asked for a while, or
+until it restarts; the job is paused; what it has still counts if it comes in time."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from shoal.core.learner import Learner
 from shoal.core.machine import Effect, Event, Measured, Note, Rejected, Save, Version, Work
 from shoal.core.message import About, Bodies, Message, Metrics, Order, Ref, Report
 from shoal.core.plan import Plan
+from shoal.core.roster import FAILURES_MAX
 from shoal.core.schedule import Schedule
 from shoal.core.selection import check
 from shoal.core.tree import Slots, Tree
@@ -176,7 +177,8 @@ def simulate(
     world.start()
     begun = -1
     while not world.run(clock.now + IDLE_S):
-        if record.begun == begun:
+        here = world.coordinator.hub.roster.here()
+        if record.begun == begun or (here and all(member.failures >= FAILURES_MAX for member in here)):
             raise record.given_up()
         begun = record.begun
     return record.result(world.coordinator.hub)

@@ -17,7 +17,7 @@ OUTCOMES = {
     "asked-again": "asked again",
     "replaced": "others asked in its place",
     "left-out": "left out",
-    "suspended": "not asked again until it restarts",
+    "suspended": "not asked for a while, or until it restarts",
     "paused": "the job is paused",
     "awaited": "still awaited",
 }

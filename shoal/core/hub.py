@@ -85,8 +85,14 @@ class Hub(HubActs):
             Boot: self._boot,
             Timer: lambda _event, _now: [],
         }
-        effects = handle[type(event)](event, now)
+        effects = [*self._ask_again(now), *handle[type(event)](event, now)]
         return effects + self._settle(now)
+
+    def _ask_again(self, now: float) -> list[Effect]:
+        """Let members be asked again whose pauses are over."""
+        text = "{} is asked again, after {} failures in a row"
+        found = self.roster.resume(now) if self.roster.paused else ()
+        return [Note("node", text.format(one.node, one.failures), self.version, one.node) for one in found]
 
     def standing(self, node: str) -> Message:
         """What a poll of that node is answered with. Changes nothing."""
@@ -144,7 +150,9 @@ class Hub(HubActs):
             self._end_trial()
         elif event.away and self.gathered.trial is not None and self.gathered.trial.excuse(event.node):
             member.order = None  # it does not know yet that its report counts, and is among peers
-        member.failures, member.away = member.failures if refused else 0, False
+        member.away = False
+        if not refused:
+            member.recover()
         note = Note(
             "node", f"{event.node} joined" if known is None else f"{event.node} is back", self.version, event.node
         )
@@ -210,11 +218,11 @@ class Hub(HubActs):
         except (InvalidPayload, Refused) as refusal:
             effects = [Note("refusal", f"{event.node}: {refusal.message}", self.version, event.node)]
             if refusal.code != "report.stale":  # slow is not broken
-                effects += self._count_failure(member)
+                effects += self._count_failure(member, now)
                 member.away = order.kind == "gossip"
             ack = Ack(event.order, False, refusal.message)
         else:
-            member.failures = 0
+            member.recover()
         member.answer(ack)
         return [*effects, Send(event.node, ack)]
 
@@ -234,7 +242,7 @@ class Hub(HubActs):
         slots = unpack(self.plan.filters, self.bodies.get(report.body), self.algorithm.reply(self.slots))
         update = Update(report.node, order.version, report.weight, slots, report.norm, self.sent_with(order))
         self.open_round(now)
-        excluded = self._fold(report, order, update)
+        excluded = self._fold(report, order, update, now)
         self.roster[report.node].trained(report)
         self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
         return [*excluded, *self._measure(report, order.version)]
@@ -273,7 +281,7 @@ class Hub(HubActs):
         self.roster.welcome(event.node)
         ack = Ack(event.order, False, f"failure noted: {event.error}")
         note = Note("warning", f"{event.node} failed: {event.error}", self.version, event.node)
-        notes = self._count_failure(member)
+        notes = self._count_failure(member, now)
         member.away = member.order.kind == "gossip" and event.phase == "upload"  # its model, not that it was asked
         member.answer(ack)
         return [note, *notes, Send(event.node, ack)]

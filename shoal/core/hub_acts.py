@@ -230,7 +230,7 @@ class HubActs(HubBounds):
     def _bring_in(self, why: str, now: float) -> list[Effect]:
         """All is in that can be waited for: have it measured, and take it, or leave that to an operator."""
         gathered, gate = self.gathered, self.plan.gate
-        bounded = self._bound_back() if gathered.trial is None else []
+        bounded = self._bound_back(now) if gathered.trial is None else []
         if not gate or not gathered.reports:
             return bounded + self._merge(why, now)
         if gathered.trial is None:

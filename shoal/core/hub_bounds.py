@@ -14,7 +14,7 @@ from shoal.core.roster import Member
 class HubBounds(HubState):
     """Between the state and what a hub does: every method changes the state, and returns what follows from it."""
 
-    def _fold(self, report: Report, order: Order, update: Update) -> list[Effect]:
+    def _fold(self, report: Report, order: Order, update: Update, now: float) -> list[Effect]:
         """Take an update into the sum. Raises `Refused` for one that is implausibly long.
 
         The first reports of a job have nothing to be compared with. They are kept until there are enough of them; then
@@ -39,7 +39,7 @@ class HubBounds(HubState):
         long = [(told, too_long(one.norm, limit, factor)) for told, one in earlier if one.norm > limit]
         if not long or len(earlier) + 1 != len(gathered.reports):  # else not all that was summed is at hand
             return []
-        effects = [effect for told, why in long for effect in self._exclude(told, why)]
+        effects = [effect for told, why in long for effect in self._exclude(told, why, now)]
         out = {told.order for told, _ in long}
         self._fold_anew([*((told, one) for told, one in earlier if told.order not in out), (report, update)])
         return effects
@@ -52,7 +52,7 @@ class HubBounds(HubState):
             gathered.totals = self.algorithm.fold(gathered.totals, update, discount)
             gathered.shares.take(report, update, discount)
 
-    def _exclude(self, report: Report, why: str) -> list[Effect]:
+    def _exclude(self, report: Report, why: str, now: float) -> list[Effect]:
         """A report that has counted does not after all. Its sum must be made anew."""
         self.gathered.forget(report)
         self.limited[report.node] = why
@@ -60,15 +60,16 @@ class HubBounds(HubState):
         if member.answered is not None and member.answered.order == report.order:
             member.answered = Ack(report.order, False, why)  # should it ask again
         said = Note("refusal", f"{report.node}: {why}", self.version, report.node)
-        return [said, *self._count_failure(member)]
+        return [said, *self._count_failure(member, now)]
 
-    def _count_failure(self, member: Member) -> list[Effect]:
-        """Remember a failed order; say so when the node has failed too often to be asked again."""
-        member.failures += 1
+    def _count_failure(self, member: Member, now: float) -> list[Effect]:
+        """Remember a failed order; say so when the node has failed too often to be asked again soon."""
+        pause = member.fail(now)
         self.gathered.failed.add(member.node)
-        if not member.suspended:
+        if pause is None:
             return []
-        text = f"{member.node} failed {member.failures} times in a row and is not asked again until it restarts"
+        until = f"for {pause:g} s, or until it restarts"
+        text = f"{member.node} failed {member.failures} times in a row and is not asked {until}"
         return [Note("warning", text, self.version, member.node)]
 
     def _cap_share(self) -> list[Effect]:
@@ -93,13 +94,13 @@ class HubBounds(HubState):
         self.limited[node] = why
         return [Note("warning", f"{node}: {why}", self.version, node)]
 
-    def _bound_back(self) -> list[Effect]:
+    def _bound_back(self, now: float) -> list[Effect]:
         """The same for models that peers hand back: they are compared with each other, and summed anew if need be."""
         gathered, bounds = self.gathered, self.plan.bounds
         limit = longest({report.node: report.norm for report in gathered.reports}, bounds.norm_factor)
         effects: list[Effect] = []
         for report in [report for report in gathered.reports if report.norm > limit]:
-            effects += self._exclude(report, too_long(report.norm, limit, bounds.norm_factor))
+            effects += self._exclude(report, too_long(report.norm, limit, bounds.norm_factor), now)
         shares = Shares()
         for report in gathered.reports:
             shares.take(report, Update(report.node, report.version, report.weight, {}, report.norm), 1.0)

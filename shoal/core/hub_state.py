@@ -149,11 +149,13 @@ class HubState:
         )
 
     def reopens(self, now: float) -> float | None:
-        """When to look again, on the hub's clock, because of hours; None where there are none to wait for."""
+        """When to look again, on the hub's clock, because of hours or of pauses; None where there are none."""
         selection, wall = self.plan.selection, now + self.epoch
         waiting = [self.roster[node].candidate for node in self.barred(now)]
         times = [selection.opens(one, wall) for one in waiting if not selection.excludes(one)]
-        return min(times) - self.epoch + HOURS_SLACK_S if times else None
+        found = [min(times) - self.epoch + HOURS_SLACK_S] if times else []
+        resumes = self.roster.resumes()
+        return min([*found, *([] if resumes is None else [resumes])], default=None)
 
     # Bodies
 

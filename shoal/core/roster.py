@@ -14,9 +14,12 @@ from shoal.core.metric import LOSS, TRAIN_LOSS
 from shoal.core.selection import Candidate
 
 FAILURES_MAX = 3
-"""Failures in a row after which a node is not asked again until its process restarts."""
+"""Failures in a row after which a node is not asked for a while, or until its process restarts."""
 
-LISTED = frozenset({"here", "order", "status", "finished", "failures", "away", "about"})
+PAUSE_S, PAUSE_S_MAX = 60.0, 3600.0
+"""The first such pause, and the longest: each failure after it doubles it. A full disk may be empty again by then."""
+
+LISTED = frozenset({"here", "order", "status", "finished", "paused_until", "away", "about"})
 """Of a member: what its roster keeps lists of."""
 
 GIVEN_KEPT = 8
@@ -34,6 +37,8 @@ class Member:
     finished: bool = False
     answered: Ack | None = None
     failures: int = 0
+    paused_until: float | None = None
+    """When it is asked again after failures in a row, on the hub's clock."""
     away: bool = False
     """What it wanted to hand back was refused: it is among peers still, and obeys no order until it says that it is
     back."""
@@ -59,7 +64,20 @@ class Member:
 
     @property
     def suspended(self) -> bool:
-        return self.failures >= FAILURES_MAX
+        return self.paused_until is not None
+
+    def fail(self, now: float) -> float | None:
+        """Count a failure; return the pause that it costs, in seconds."""
+        self.failures += 1
+        if self.failures < FAILURES_MAX:
+            return None
+        pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(self.failures - FAILURES_MAX, 16))
+        self.paused_until = now + pause
+        return pause
+
+    def recover(self) -> None:
+        """Forget the failures."""
+        self.failures, self.paused_until = 0, None
 
     @property
     def candidate(self) -> Candidate:
@@ -143,6 +161,7 @@ class Roster:
         self.revision = 0
         """Rises when others than before are here and can be asked, or one says something else of itself."""
         self._told: set[str] = set()
+        self._paused: set[str] = set()
         self._all: list[Member] | None = None
         self._forget()
 
@@ -164,6 +183,10 @@ class Roster:
             (self._told.discard if member.status is None else self._told.add)(member.node)
         elif name == "finished":
             self._finished = None
+        elif name == "paused_until":
+            (self._paused.discard if member.paused_until is None else self._paused.add)(member.node)
+            self._able = None
+            self.revision += 1
         else:
             self._able = None
             self.revision += 1
@@ -240,6 +263,22 @@ class Roster:
             self._able = able, tuple(member.node for member in able)
         return self._able
 
+    @property
+    def paused(self) -> bool:
+        """Whether anybody is paused after failures."""
+        return bool(self._paused)
+
+    def resumes(self) -> float | None:
+        """When the first pause after failures is over; None where there is none."""
+        return min((self._members[node].paused_until or 0.0 for node in self._paused), default=None)
+
+    def resume(self, now: float) -> list[Member]:
+        """End the pauses that are over; the members whose they were."""
+        due = [self._members[node] for node in sorted(self._paused) if (self._members[node].paused_until or 0.0) <= now]
+        for member in due:
+            member.paused_until = None
+        return due
+
     def busy(self) -> dict[str, Kind]:
         """Members that are here and have an order, with its kind; the caller's own."""
         if self._busy is None:
@@ -270,6 +309,7 @@ class Roster:
                 "answered": [*m.answered.order, m.answered.counted, m.answered.why] if m.answered else None,
                 "finished": m.finished,
                 "failures": m.failures,
+                "paused_until": m.paused_until,
                 "away": m.away,
                 "left": m.left,
                 "given": [list(order) for order in m.given],
@@ -295,6 +335,7 @@ class Roster:
                 answered=Ack((boot, n), counted, why) if row["answered"] else None,
                 finished=row["finished"],
                 failures=row["failures"],
+                paused_until=row.get("paused_until"),
                 away=row.get("away", False),
                 left=row["left"],
                 given=[(order[0], order[1]) for order in row["given"]],
@@ -305,6 +346,8 @@ class Roster:
             )
             roster._adopt(roster[row["node"]])
             roster._time(roster[row["node"]])
+            if row.get("paused_until") is not None:
+                roster._paused.add(row["node"])
         return roster
 
 

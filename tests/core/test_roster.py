@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from shoal.core.message import About, Ack, Order, Ref, Status
-from shoal.core.roster import FAILURES_MAX, GIVEN_KEPT, Leases, Roster
+from shoal.core.roster import GIVEN_KEPT, Leases, Roster
 
 
 def order(n: int, body: Ref | None = None) -> Order:
@@ -18,7 +18,7 @@ def test_members_come_in_the_order_of_their_names() -> None:
     for node in ("c", "a", "b"):
         roster.welcome(node)
     roster["b"].here = False
-    roster["c"].failures = FAILURES_MAX
+    roster["c"].paused_until = 9.0
     assert [member.node for member in roster.all()] == ["a", "b", "c"]
     assert [member.node for member in roster.here()] == ["a", "c"]
     assert [member.node for member in roster.able()] == ["a"]
@@ -45,7 +45,7 @@ def test_a_roster_outlives_its_process() -> None:
     busy.give(order(1))
     busy.answer(Ack((1, 1), False, "too late"))
     busy.give(order(2, Ref("d" * 64, 8)))
-    busy.failures, busy.here = 2, False
+    busy.failures, busy.paused_until, busy.here = 4, 120.0, False
     again = Roster.restore(json.loads(json.dumps(roster.state())))
     assert again.all() == roster.all()
     assert again.state() == roster.state()
@@ -121,7 +121,7 @@ def anything(roster: Roster, rng: Random, n: int) -> None:
         case 3:
             member.answer(Ack((1, n), True))
         case 4:
-            member.failures = rng.randrange(FAILURES_MAX + 2)
+            member.paused_until = rng.choice([None, 9.0])
         case 5:
             member.finished = rng.random() < 0.5
         case 6 if member.order is not None:
@@ -152,7 +152,7 @@ def test_the_revision_rises_with_what_a_selection_goes_by() -> None:
     member, seen = roster.welcome("a"), [0]
     for change in (
         lambda: setattr(member, "here", False),
-        lambda: setattr(member, "failures", FAILURES_MAX),
+        lambda: setattr(member, "paused_until", 9.0),
         lambda: roster.welcome("a", About(("phone",))),
         lambda: roster.welcome("b"),
     ):

@@ -195,7 +195,7 @@ def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
 
 
 def test_learners_that_all_fail_end_the_job() -> None:
-    with pytest.raises(LearnerFailed, match="node-0 failed 3 times in a row") as caught:
+    with pytest.raises(LearnerFailed, match=r"node-0 failed .* times in a row") as caught:
         shoal.simulate(SPEC, [Broken(one.x, one.y) for one in unbalanced()[:1]])
     assert "no examples left" in caught.value.hint
 

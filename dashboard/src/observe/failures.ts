@@ -21,7 +21,7 @@ export const OUTCOMES: Record<Outcome, { text: string; icon: IconName; tone: "go
   "asked-again": { text: "Asked again", icon: "running", tone: "good" },
   replaced: { text: "Others asked in its place", icon: "handover", tone: "good" },
   "left-out": { text: "Left out", icon: "apart", tone: "warn" },
-  suspended: { text: "Not asked until it restarts", icon: "gone", tone: "bad" },
+  suspended: { text: "Not asked for a while", icon: "gone", tone: "bad" },
   paused: { text: "The job is paused", icon: "paused", tone: "warn" },
   awaited: { text: "Still awaited", icon: "waiting", tone: "plain" },
 };
