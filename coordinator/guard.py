@@ -27,7 +27,8 @@ MODELS = re.compile(r"/api/v1/(jobs/[^/]+/bodies|bodies)/[0-9a-f]{64}")
 """Where models and updates are sent to."""
 STRANGERS = re.compile(r"/api/v1/(enrol|session|jobs/[^/]+/readmission)")
 """Where a body is taken from senders without a credential: to get one."""
-READING = ("GET", "HEAD")
+WRITING = ("POST", "PUT", "DELETE")
+"""The methods of the API's routes that may have a body; nobody reads one of another request."""
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peering")
 STRANGER_BYTES_MAX = 16 * 1024
@@ -105,7 +106,7 @@ def names_known_host(scope: MutableMapping[str, Any], settings: Settings) -> boo
 
 
 def _limit(method: str, path: str, settings: Settings) -> int:
-    if method in READING or STRANGERS.fullmatch(path):
+    if method not in WRITING or STRANGERS.fullmatch(path):
         return STRANGER_BYTES_MAX
     if MODELS.fullmatch(path):
         return settings.body_bytes_max

@@ -20,10 +20,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
+from starlette.routing import Match
 
 from coordinator import problems
 from coordinator.access import principal_of
-from coordinator.guard import MODELS, READING, STRANGERS, App, Message, Receive, Send
+from coordinator.guard import MODELS, STRANGERS, WRITING, App, Message, Receive, Send
 from coordinator.memory import release_freed
 from coordinator.protocol import WITHIN_KEY
 from coordinator.settings import Settings
@@ -136,13 +137,20 @@ class HeldBodies:
 
     def _sender(self, scope: Any) -> str:
         """Return whose share a body is taken from. Raises `NotAllowed` for one that nobody waits for."""
-        if scope["method"] in READING or STRANGERS.fullmatch(scope["path"]):
+        if scope["method"] not in WRITING or STRANGERS.fullmatch(scope["path"]):
             return _STRANGER
         scope["app"] = self._api
         found = principal_of(Request(scope))
+        if found is None and not self._is_answered(scope):
+            return _STRANGER  # who is told so before anybody reads the body
         if found is None:
             raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …, or sign in")
         return f"node {found.name}" if found.role == "node" else _PERSON
+
+    def _is_answered(self, scope: Any) -> bool:
+        """Return whether the API has a route for the request, beside the one that gives every path the dashboard."""
+        routes = (route for route in self._api.routes if getattr(route, "path", "") != problems.PAGE)
+        return any(route.matches(scope)[0] is Match.FULL for route in routes)
 
 
 def _announced(scope: Any) -> int:
