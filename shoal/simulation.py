@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from random import Random
 from typing import Protocol
 
@@ -159,7 +160,7 @@ def simulate(
         work_s = WORK_S * factors.get(node, 1.0)
         if faults is not None:
             return work_s * rng.uniform(0.5, 1.5)
-        ends = round((clock.now + work_s) / TICK_S) + turns[node] / (2 * len(turns))
+        ends = ceil((clock.now + work_s) / TICK_S) + turns[node] / (2 * len(turns))
         return ends * TICK_S - clock.now
 
     setup = Setup(
@@ -167,7 +168,8 @@ def simulate(
         algorithm,
         job.build_schedule(),
         tuple(named),
-        faults=faults or Faults(),
+        # A message arrives before the next learner's instant, so that at most one update is under way.
+        faults=faults or Faults(latency_s=TICK_S / (4 * len(turns))),
         timing=Timing(lease_s=LEASE_S),
         beat_s=BEAT_S,
         seed=rng.getrandbits(32),

@@ -17,7 +17,7 @@ from shoal.sim.watch import Direction, Watch
 M = TypeVar("M", bound=Message | Rejected)
 
 LATENCY_S = 0.001
-"""The least time that a message takes."""
+"""The default of the least time that a message takes."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,10 @@ class Faults:
 
     until_s: float = inf
     """Seconds of virtual time after which nothing goes wrong any more; what is lost by then is lost."""
+    latency_s: float = LATENCY_S
+    """The least time that a message takes."""
     delay_s: float = 0.0
-    """The mean delay of a message; delays vary exponentially, so messages overtake each other."""
+    """The mean delay of a message beyond that; delays vary exponentially, so messages overtake each other."""
     loss: float = 0.0
     """The share of messages that never arrive."""
     duplicate: float = 0.0
@@ -58,8 +60,8 @@ class Faults:
         for name in ("loss", "duplicate", "keep"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidJob(f"faults: {name} is {getattr(self, name)}, but a share lies between 0 and 1")
-        if min(self.until_s, self.delay_s, self.hub_crashes, self.node_crashes) < 0:
-            raise InvalidJob("faults: until_s, delay_s and the numbers of crashes must not be negative")
+        if min(self.until_s, self.latency_s, self.delay_s, self.hub_crashes, self.node_crashes) < 0:
+            raise InvalidJob("faults: until_s, latency_s, delay_s and the numbers of crashes must not be negative")
 
 
 class Network:
@@ -75,7 +77,7 @@ class Network:
         rng, faults, now = self._rng, self._faults, self._clock.now
         self._watch.travels(node, direction, message)
         if now >= faults.until_s:
-            self._fly(LATENCY_S, message, deliver)
+            self._fly(faults.latency_s, message, deliver)
             return
         if faults.cuts and any(cut.parts(node, direction, now) for cut in faults.cuts):
             self._watch.vanished(node, direction, message)
@@ -85,7 +87,7 @@ class Network:
                 self._watch.vanished(node, direction, message)
                 continue
             late = rng.expovariate(1 / faults.delay_s) if faults.delay_s else 0.0
-            self._fly(LATENCY_S + late, message, deliver)
+            self._fly(faults.latency_s + late, message, deliver)
 
     def _fly(self, seconds: float, message: M, deliver: Callable[[M], None]) -> None:
         self._count += 1
