@@ -2,6 +2,7 @@
 
 - A version number is never used for two models, and versions follow each other without a gap.
 - What peers hand back is merged exactly: the new version is the old one and the weighted mean of what was handed back.
+  A weight is only less than claimed where the node would have more than its greatest share.
 - The model that the gate's judges have measured is the one that becomes the version.
 - Work against a base that becomes a first local round is added to that base: so a node goes on with its own model.
 - A peer gives its model up only when that was counted.
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.bounds import Bounds
 from shoal.core.failover import Failover
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Save, Send, Version, Wake
@@ -49,6 +51,9 @@ STEPS_MAX = 400_000
 
 ROUNDING = 1e-5
 """What single precision may lose in a merge, relative to the model."""
+
+SHARE = Bounds().share_max - ROUNDING
+"""The least share of a version's weight for which a weight may be reduced."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,13 @@ class Witness(Watch):
         if self._on_trial is not None and self._on_trial != version.model:
             raise Broken(f"version {version.number} is not the model that was judged")
         before = self._floats(self.versions[version.number - 1].model)
-        parts = [self._reports[order] for _, order, _, _ in version.reports]
-        moved = sum(weight * self._floats(ref) for weight, ref in parts) / sum(weight for weight, _ in parts)
+        parts = [(weight, self._reports[order][1]) for _, order, weight, _ in version.reports]
+        total = sum(weight for weight, _ in parts)
+        for node, order, weight, _ in version.reports:
+            claimed = self._reports[order][0]
+            if weight != claimed and not SHARE * total <= weight < claimed:
+                raise Broken(f"version {version.number} counts {node} for {weight:g}, not for {claimed:g}")
+        moved = sum(weight * self._floats(ref) for weight, ref in parts) / total
         off = float(np.abs(self._floats(version.model) - before - moved).max())
         if off > ROUNDING * (1 + float(np.abs(before + moved).max())):
             raise Broken(f"version {version.number} is off by {off:.3g} from what was handed back")
