@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from math import floor
 from random import Random
 from typing import Protocol
 
@@ -48,8 +48,10 @@ WORK_S = 1.0
 """Virtual seconds that an order takes."""
 
 TICK_S = 0.001
-"""Work ends at a whole multiple of this; within the tick each learner has an instant of its own, in their order. So the
-update of the one before is folded and dropped by then, and equal learners do not move apart as they go on."""
+"""Work ends in a tick of this length, where each learner has an instant of its own, in their order, in the first half. So
+equal learners do not move apart as they go on. Messages take less than the time between two instants: the update of the
+learner before is folded and dropped by then. They take a whole tick where learners train on by themselves: all that end
+in one tick end before the hub can answer any of them."""
 
 SWEEP_STEPS = 4
 """How often bodies are dropped that nobody needs any more."""
@@ -160,16 +162,15 @@ def simulate(
         work_s = WORK_S * factors.get(node, 1.0)
         if faults is not None:
             return work_s * rng.uniform(0.5, 1.5)
-        ends = ceil((clock.now + work_s) / TICK_S) + turns[node] / (2 * len(turns))
-        return ends * TICK_S - clock.now
+        tick = floor((clock.now + work_s) / TICK_S) + 1
+        return (tick + (turns[node] + 0.5) / (2 * len(turns))) * TICK_S - clock.now
 
     setup = Setup(
         plan,
         algorithm,
         job.build_schedule(),
         tuple(named),
-        # A message arrives before the next learner's instant, so that at most one update is under way.
-        faults=faults or Faults(latency_s=TICK_S / (4 * len(turns))),
+        faults=faults or Faults(latency_s=TICK_S if algorithm.based else TICK_S / (16 * len(turns))),
         timing=Timing(lease_s=LEASE_S),
         beat_s=BEAT_S,
         seed=rng.getrandbits(32),

@@ -172,8 +172,8 @@ QUIET: dict[str, tuple[Send, int, str]] = {
 @pytest.mark.parametrize("name", NOTED)
 def test_a_refused_report_changes_nothing_and_is_noted(stage: Stage, name: str) -> None:
     send, status, code = NOTED[name]
+    stage.running.coordinator.presence.doing.pop((stage.job, "n0"), None)  # repetitions, and many, would not be noted
     before, notes = stage.picture(), len(stage.running.notes(stage.job, "refusal"))
-    stage.running.coordinator.presence.doing[stage.job, "n0"].last_error = None  # a repetition would not be noted
     found = problem(send(stage), status, code)
     assert stage.picture() == before
     refusals = stage.running.notes(stage.job, "refusal")
