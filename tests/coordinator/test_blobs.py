@@ -112,7 +112,7 @@ def test_a_check_leaves_nothing(store: BlobStore) -> None:
 
 
 def test_an_address_that_names_no_store() -> None:
-    with pytest.raises(StorageFailed, match="ftp://a/b' names no store") as caught:
+    with pytest.raises(StorageFailed, match="ftp://… names no store") as caught:
         opened("ftp://a/b")
     assert "file:///path" in caught.value.hint
 

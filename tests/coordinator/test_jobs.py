@@ -57,7 +57,7 @@ def test_what_is_told_of_a_job_is_so(coordinator: Inside, swarm: Swarm) -> None:
     for version in versions:  # nodes say version/1024 of the model that they were sent
         assert version["metrics"]["eval/accuracy"] == version["number"] / 1024
         assert version["metrics"]["eval/examples"] == 16
-    assert job["best"] == {"accuracy": 4 / 1024, "version": 4}
+    assert job["best"] == {"accuracy": 4 / 1024, "version": 4, "nodes": 2}
     assert job["started_at"] <= versions[1]["opened_at"] <= versions[1]["closed_at"] <= job["ended_at"]
     assert coordinator.get("/jobs/a/versions", after=2)["versions"] == versions[3:]
     thin = [version["number"] for version in coordinator.get("/jobs/a/versions", points=2)["versions"]]
