@@ -70,6 +70,7 @@ class Checker(Watch):
             return
         require(index == len(self._history), "replay: event {} is fed before {}", index, len(self._history))
         self._history.append(effects)
+        self._acked -= {key for key in self._acked if _taken_back(hub, *key)}
         for effect in effects:
             if isinstance(effect, Send):
                 if isinstance(effect.body, Order):
@@ -121,8 +122,7 @@ class Checker(Watch):
             made_for, since = self._orders[key[1]].version, self._base.number if self._base else version.number - 1
             in_time = made_for >= since or (not self._base and hub.schedule.admits(since - made_for))
             require(in_time, "fresh: {} counts an update that was made for {}", version, made_for)
-        excluded = {key for key in self._acked - set(keys) if _taken_back(hub, *key)}
-        missing = self._acked - set(keys) - excluded
+        missing = self._acked - set(keys)
         require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
         self._acked.clear()
         if self._versions:

@@ -6,6 +6,7 @@ from shoal.core.errors import InvalidPayload
 from shoal.core.failover import Failover
 from shoal.core.filter import check_filters
 from shoal.core.message import Report
+from shoal.core.roster import PAUSE_S
 from shoal.misfits import of_carrying_on, of_schedule
 from shoal.plugins import algorithms, filters, schedules
 from shoal.sim import switching
@@ -130,9 +131,10 @@ def test_the_others_are_not_stopped_again_and_again_for_a_model_that_is_always_r
     stage.world.switch("gossip", 20.0)
     stage.world.switch("server", 40.0)
     stage.finish()
-    assert len(refused) == 3
-    assert sum("back at the server" in version.why for version in stage.history.versions) == 3
-    assert stage.clock.now < 40.0 + 3 * 30.0 + 120 * 2.0 + 60.0
+    assert len(refused) == 4
+    assert refused[3] - refused[2] >= PAUSE_S, "after three refusals only after a pause, longer each time"
+    assert sum("back at the server" in version.why for version in stage.history.versions) == 4
+    assert stage.clock.now < 40.0 + 4 * 30.0 + 120 * 2.0 + 60.0
 
 
 def test_an_operators_order_reaches_a_node_whose_model_was_refused() -> None:
