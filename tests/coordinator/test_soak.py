@@ -1,6 +1,6 @@
 """A job of very many rounds: memory, open files and disk of its coordinator stop growing, and no byte is lost.
 
-`SHOAL_SOAK_ROUNDS` sets the number of rounds of the nightly test. The processor time of a round is printed too.
+`SOAK_ROUNDS` sets the number of rounds of the nightly test. The processor time of a round is printed too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.coordinator.node import Node
 from tests.coordinator.server import Server, until
 
 JOB = "soak"
-ROUNDS = int(os.environ.get("SHOAL_SOAK_ROUNDS", "100000"))
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "100000"))
 SMALL = {"rounds_kept": 25, "feed_kept": 100, "reports_kept": 100, "logs_bytes_max": 2**20, "models_kept": 2}
 """Limits that are reached soon."""
 
