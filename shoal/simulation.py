@@ -50,8 +50,8 @@ WORK_S = 1.0
 TICK_S = 0.001
 """Work ends in a tick of this length, where each learner has an instant of its own, in their order, in the first half,
 so that equal learners do not move apart as they go on. Messages take less than the time between two instants: the
-update of the learner before is folded and dropped by then. They take a whole tick where learners train on by themselves:
-all that end in one tick end before the hub can answer any of them."""
+update of the learner before is folded and dropped by then. They take a whole tick where learners train on by
+themselves: all that end in one tick end before the hub can answer any of them."""
 
 SWEEP_STEPS = 4
 """How often bodies are dropped that nobody needs any more."""
