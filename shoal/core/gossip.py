@@ -376,7 +376,9 @@ class Gossip:
             case Live():
                 self.me.live = event.nodes - {self.me.node}
                 self.me.away, self.me.beyond = event.away - {self.me.node}, event.beyond
-                self.me.roster = event.roster or self.me.roster
+                if event.roster:  # names that were heard before it was known are dropped
+                    self.me.roster = event.roster
+                    self.me.seen = {one: n for one, n in self.me.seen.items() if one in {*event.roster, self.me.node}}
                 effects += self.mixer.ring(self.me, now)
             case Halt():
                 self.halted = event.why
@@ -397,8 +399,6 @@ class Gossip:
             return [*lies, *self.mixer.on(message, self.me, now)]
         except InvalidPayload as error:
             return [Note("refusal", error.message, self.me.round, message.node)]
-
-    # Local rounds
 
     def _go_on(self) -> list[Effect]:
         """The next local round, if one may begin. It is of kind "gossip": no filter is at work on what stays here."""
