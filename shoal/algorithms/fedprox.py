@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Learner
 from shoal.core.parts import Divides
-from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree, sub, towards
 
 
@@ -66,6 +65,7 @@ class FedProx(Algorithm):
         trained = learner.train(self.budget(task), correct=near if self.mu else None, tick=task.tick)
         return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
 
-    def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Take one report; with `plain` as if each node had one example."""
-        return super().fold(totals, replace(update, weight=1.0) if self.plain else update, discount)
+    @property
+    def weighs(self) -> bool:
+        """Return whether nodes weigh as much as they have examples."""
+        return not self.plain

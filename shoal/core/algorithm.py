@@ -163,7 +163,7 @@ class Algorithm:
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take one report into the round's totals."""
-        totals.add(update.slots, discount if self.alike else update.weight * discount, update.norm)
+        totals.add(update.slots, update.weight * discount if self.weighs else discount, update.norm)
         return totals
 
     @property

@@ -100,9 +100,9 @@ class Recent:
         return {"norms": [*self.norms.items()], "weights": [*self.weights.items()], "typical": self.typical}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any] | None) -> Recent:
-        """That of a snapshot; nothing of one that is older than this."""
-        return cls() if state is None else cls(dict(state["norms"]), dict(state["weights"]), state["typical"])
+    def restore(cls, state: Mapping[str, Any]) -> Recent:
+        """Return what `state` gave."""
+        return cls(dict(state["norms"]), dict(state["weights"]), state["typical"])
 
 
 def _put(latest: dict[str, float], node: str, value: float) -> None:

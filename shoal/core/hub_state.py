@@ -215,7 +215,7 @@ class HubState:
         for name in PLAIN:
             setattr(self, name, state.get(name, getattr(self, name)))  # a snapshot may be older than the name
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
-        self.recent, self.limited = Recent.restore(state.get("recent")), dict(state.get("limited", {}))
+        self.recent, self.limited = Recent.restore(state["recent"]), dict(state["limited"])
         self._barred = None, {}
         if state["model"] is not None:
             self._take(Ref(**state["model"]))

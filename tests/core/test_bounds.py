@@ -7,6 +7,7 @@ import pytest
 
 from shoal.algorithms.admm import ADMM
 from shoal.algorithms.asgd import AsyncSGD
+from shoal.algorithms.fedprox import FedProx
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.bounds import NODES_KEPT, UPDATES_KEPT, Bounds, Recent
 from shoal.core.errors import InvalidJob
@@ -15,6 +16,7 @@ from shoal.core.machine import Boot, Effect, Note, Save, Send, Version
 from shoal.core.message import Ack, Join, Order, Report, Switch
 from shoal.core.plan import Plan
 from shoal.core.tree import Tree, norm
+from shoal.plugins import algorithms
 from shoal.schedules.buffer import Buffer
 from shoal.schedules.drift import Drift
 from shoal.schedules.rounds import Rounds
@@ -228,6 +230,19 @@ def test_a_heavy_contribution_that_the_hub_keeps() -> None:
     assert not plain.hub.limited
 
 
+@pytest.mark.parametrize("kind", [kind for kind in algorithms().values() if kind().weighs], ids=lambda kind: kind.name)
+def test_the_weight_is_bounded_in_every_method_that_weighs(kind: type[Algorithm]) -> None:
+    assert kind.fold is Algorithm.fold or kind.reweigh is not Algorithm.reweigh
+
+
+def test_a_heavy_report_under_fedprox() -> None:
+    job = Job("a", "b", "c", algorithm=FedProx())
+    for node, weight in {"a": 1.0, "b": 1.0, "c": 999_999_999.0}.items():
+        job.report(node, -1.0 if node == "c" else 1.0, weight)
+    assert job.model == pytest.approx(1.0 - 2 * Bounds.share_max)
+    assert job.hub.limited.keys() == {"c"}
+
+
 def test_the_weight_is_no_matter_where_all_count_alike() -> None:
     job = Job("a", "b", "c", schedule=Rounds(quorum=3, min_nodes=3), algorithm=AsyncSGD(momentum=0.0))
     for node, weight in {"a": 1.0, "b": 1.0, "c": 1e9}.items():
@@ -259,14 +274,6 @@ def test_the_journal_gives_the_same_verdicts() -> None:
         twin.on(event, now)  # type: ignore[arg-type]
     assert twin.state() == job.hub.state()
     assert twin.limited == job.hub.limited
-
-
-def test_an_older_snapshot_has_none_of_it() -> None:
-    job = Job("a", "b", "c")
-    state = {name: value for name, value in job.hub.state().items() if name not in ("recent", "limited")}
-    twin = Hub.restore(job.hub.plan, ALGORITHM, job.hub.schedule, job.bodies, state)
-    assert twin.recent == Recent()
-    assert twin.limited == {}
 
 
 def test_what_is_remembered_is_bounded() -> None:
