@@ -9,7 +9,7 @@ from statistics import median
 from shoal.core.peer_message import ExchangeId
 from shoal.core.repeat import STILL_S
 
-NORM_TIMES_MAX = 200.0
+NORM_TIMES_MAX = 100.0
 """A model of another's may be so many times as long as one's own, or as 1."""
 
 REMEMBERED = 15

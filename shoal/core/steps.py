@@ -19,17 +19,15 @@ CAP_FACTOR = 2.0
 
 UNCAPPED = float(2.0**1000)
 
-NORM_TIMES = NORM_TIMES_MAX / 2
-"""Of two models that are exchanged one may be so many times as long as the other. It may grow until it has arrived."""
-
 HALVES = frozenset({"F16", "BF16"})
 
 
 def unlike(theirs: float, mine: float) -> str:
     """Why models of these norms are not exchanged; empty: they may be."""
-    if theirs <= NORM_TIMES * max(mine, 1.0) and mine <= NORM_TIMES * max(theirs, 1.0):
+    if theirs <= NORM_TIMES_MAX * max(mine, 1.0) and mine <= NORM_TIMES_MAX * max(theirs, 1.0):
         return ""
-    return f"models of norms {theirs:.4g} and {mine:.4g}: one is more than {NORM_TIMES:g} times as long as the other"
+    times = f"one is more than {NORM_TIMES_MAX:g} times as long as the other"
+    return f"models of norms {theirs:.4g} and {mine:.4g}: {times}"
 
 
 def acceptable(message: Swapped, doubt: Doubt, way: float) -> bool:

@@ -25,7 +25,7 @@ other steps have left meanwhile add up, and diverge; but a partner that does not
 `patience_s`, and what the model's bytes take besides (`shoal.core.pacing`): its doubt stays, and the late step is
 taken whenever it comes. Who has not answered is not asked for a while.
 
-Models of which one is more than NORM_TIMES as long as the other are not exchanged: both say how long theirs is before
+Models of which one is NORM_TIMES_MAX times as long as the other are not exchanged: both say how long theirs is before
 any has been sent.
 """
 

@@ -114,7 +114,7 @@ def test_models_that_would_be_refused_are_not_sent() -> None:
     reserve = a.said(Reserve)
     assert reserve.norm == pytest.approx(501.0, rel=0.01)
     b.feed(reserve)
-    assert "more than 50 times" in b.said(Busy).why
+    assert "more than 100 times" in b.said(Busy).why
     b.gossip.me.model = toy_tree((20.0, 0.0, 0.0), 0)
     b.feed(Reserve("a", ("a", 1, 9), reserve.norm), 1.0)
     assert isinstance(b.said(Slot), Slot), "at once, when its own has grown"
