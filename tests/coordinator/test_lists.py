@@ -43,7 +43,9 @@ def test_a_job_in_a_list_is_what_it_is_alone(stage: Stage) -> None:
     coordinator.post("/jobs/over/stop", {"when": "now"})
     until("its end", lambda: coordinator.job("over")["ended_at"])
     listed = {job["name"]: job for job in coordinator.get("/jobs")["jobs"]}
-    assert listed["main"]["best"] == {"accuracy": 0.5, "version": 0}, "each weighs the model that it begins with"
+    assert listed["main"]["best"] == {"accuracy": 0.5, "version": 0, "nodes": 2}, (
+        "each weighs the model that it begins with"
+    )
     assert listed["main"]["started_at"] is not None
     assert listed["over"]["state"] == "stopped"
     for name, job in listed.items():

@@ -16,7 +16,7 @@ from shoal.core.gathered import Gathered
 from shoal.core.hub import Hub
 from shoal.core.learner import Learner
 from shoal.core.machine import Amend, Boot, Effect, Event, Memory, Save, Send, Timer, Wake
-from shoal.core.message import Ack, Idle, Join, Leave, Message, Order, Poll, Ref, Report, Status
+from shoal.core.message import Ack, Idle, Leave, Message, Order, Poll, Ref, Report, Status
 from shoal.core.piecework import Piecework
 from shoal.core.roster import Member
 from shoal.core.schedule import Wait
@@ -324,12 +324,6 @@ def said_once(patch: Patch) -> None:
 
 
 @mutant
-def joined_once(patch: Patch) -> None:
-    """If the first word is lost, earlier failures are never forgiven."""
-    patch.setattr(Worker, "_hello", lambda self: Poll(self.node))
-
-
-@mutant
 def report_not_spooled(patch: Patch) -> None:
     patch.setattr(Node, "_spool", lambda self: True)
 
@@ -470,6 +464,3 @@ def status_said_once(patch: Patch) -> None:
 def amendments_not_passed_on(patch: Patch) -> None:
     take = Worker._take
     patch.setattr(Worker, "_take", lambda self, order: [e for e in take(self, order) if not isinstance(e, Amend)])
-
-
-assert Join  # joins are what `joined_once` is about

@@ -22,7 +22,6 @@ FOUND_BY = {
     "finished_order_begun_again": "memory",
     "handed_back_order_stays_asked": "ends",
     "hub_goes_on_with_what_filters_lost": "sum|held",
-    "joined_once": "ends",
     "late_idle_cancels_a_newer_order": "ends",
     "late_updates_not_fenced": "fresh|order|once",
     "leases_not_granted_again_after_boot": "ends",
