@@ -13,13 +13,18 @@ from shoal.trust.papers import Peer
 def check_claims(letter: Letter, sender: str, members: Sequence[Peer]) -> None:
     """Raise `InvalidPayload` (`peer.weight`) for more examples than the roster allows.
 
-    `Swap`, `Swapped` and `Offer` speak for the sender's own; `Push` and `Part` for a share of everybody's. Where the
-    roster says nothing of examples (0), any number is allowed.
+    `Swap`, `Swapped` and `Offer` speak for the sender's own; `Push` and `Part` for a share of everybody's. In the last
+    averaging (`shoal.core.doubling`) a mass is the mean of several peers' examples, or the sum of two. Where the roster
+    says nothing of examples (0), any number is allowed.
     """
     allowed = {peer.node: peer.examples for peer in members}
-    whole = sum(allowed.values()) if all(allowed.values()) else 0
+    known = all(allowed.values())
     for message in letter.messages:
-        claimed, most = _claim(message), whole if isinstance(message, Push | Part) else allowed.get(sender, 0)
+        claimed, most = _claim(message), allowed.get(sender, 0)
+        if isinstance(message, Push | Part):
+            most = sum(allowed.values()) if known else 0
+        elif isinstance(message, Swap | Swapped) and message.step:
+            most = 2 * max(allowed.values()) if known else 0
         if most and claimed > most:
             raise InvalidPayload(
                 f"{sender} claims a weight of {claimed:g}; the roster allows {most}",

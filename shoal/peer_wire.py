@@ -203,7 +203,7 @@ def _no_check(_: object) -> None:
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
     **dict.fromkeys(("node", "of", "target"), _check_name),
-    **dict.fromkeys(("round", "step", "piece", "term", "version", "incarnation", "seq"), _check_whole),
+    **dict.fromkeys(("round", "rounds", "step", "piece", "term", "version", "incarnation", "seq"), _check_whole),
     **dict.fromkeys(("body", "model"), _check_ref),
     **dict.fromkeys(("weight", "mass"), _check_weight),
     **dict.fromkeys(("hears", "away"), _no_check),

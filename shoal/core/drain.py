@@ -5,7 +5,8 @@ After its last local round a peer goes on mixing, and takes a turn at it now and
     all have learned     its model holds (`seen`) all local rounds of everybody that is there
     it is near           its last meetings with `partners` different others since then were with models that differ from
                          its own by less than `near` of its length; or it has been moved further `most` times since
-                         then. It says so, and takes it back: it counts its rounds on, odd when near, even when not
+                         then; or the last averaging (`shoal.core.doubling`) has made it the mean of everybody that is
+                         there. It says so, and takes it back: it counts its rounds on, odd when near, even when not
     all are near         the rounds of everybody that is there, as its model holds them, say so: it may go
     none is waited for   ... unless somebody who may come back has been away for less than `linger_s`
 
@@ -35,6 +36,8 @@ class Me(Protocol):
     away: frozenset[str]
     beyond: frozenset[str]
     unreached: frozenset[str]
+    told: Seen
+    together: frozenset[str]
     meetings: list[tuple[str, float]]
     hindered_until: float
 
@@ -102,12 +105,14 @@ class Draining:
         own = max(me.seen.get(me.node, 0), rounds)
         if near != self._says_near(own):
             me.learn_of({me.node: own + 1})
-        if sum(me.seen.values()) != self._news:
-            self._idle, self._news, self._new_at = 0, sum(me.seen.values()), now
+        news = sum(me.seen.values()) + sum(me.told.values())
+        if news != self._news:
+            self._idle, self._news, self._new_at = 0, news, now
         if now < me.hindered_until:
             self._new_at = now
         waits = bool(me.away) and now < self._since + self.policy.linger_s
-        said = near and all(self._says_near(me.seen.get(node, 0)) for node in self._there(me))
+        counts = [max(me.seen.get(node, 0), me.told.get(node, 0)) for node in self._there(me)]
+        said = near and all(map(self._says_near, counts))
         silent = self._agreed and now >= self._new_at + self.policy.silence_s
         return not waits and (said or silent)
 
@@ -148,6 +153,8 @@ class Draining:
         return count > self.policy.rounds and (count - self.policy.rounds) % 2 == 1
 
     def _is_near(self, me: Me) -> bool:
+        if me.live and me.live <= me.together:
+            return True
         met = self.met & me.live
         could_be = met if self._in_step and met else me.live - (me.unreached - met)
         return len(met) >= min(self.policy.partners, len(could_be))

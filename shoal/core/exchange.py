@@ -18,15 +18,21 @@ class Doubt:
     shown: Ref
     weight: float
     cap: float
+    mass: float
+    """Of the model that was shown; `weight` of it takes part."""
+    step: int = 0
+    """The exchange of `shoal.core.doubling` that this is; 0: none."""
+    keeps: float | None = None
+    """This side's part of both masses after it; None: they stay."""
 
     def values(self) -> list[Any]:
         """As JSON values."""
-        return [self.partner, ref_state(self.shown), self.weight, self.cap]
+        return [self.partner, ref_state(self.shown), self.weight, self.cap, self.mass, self.step, self.keeps]
 
     @classmethod
-    def of(cls, partner: str, shown: list[Any], weight: float, cap: float) -> Doubt:
+    def of(cls, partner: str, shown: list[Any], *rest: Any) -> Doubt:
         """From JSON values."""
-        return cls(partner, Ref(*shown), weight, cap)
+        return cls(partner, Ref(*shown), *rest)
 
 
 @dataclass(frozen=True)
@@ -37,15 +43,17 @@ class Answer:
     weight: float
     share: float
     seen: dict[str, int]
+    step: int = 0
+    """As in `Doubt`."""
 
     def values(self) -> list[Any]:
         """As JSON values."""
-        return [ref_state(self.shown), self.weight, self.share, self.seen]
+        return [ref_state(self.shown), self.weight, self.share, self.seen, self.step]
 
     @classmethod
-    def of(cls, shown: list[Any], weight: float, share: float, seen: dict[str, int]) -> Answer:
+    def of(cls, shown: list[Any], *rest: Any) -> Answer:
         """From JSON values."""
-        return cls(Ref(*shown), weight, share, seen)
+        return cls(Ref(*shown), *rest)
 
 
 @dataclass(frozen=True)
@@ -69,3 +77,5 @@ class Meeting:
     begun: float | None = None
     since: float = 0.0
     """When a model may have begun to move."""
+    step: int = 0
+    """As in `Doubt`."""

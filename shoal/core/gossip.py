@@ -28,16 +28,13 @@ from shoal.core.errors import InvalidPayload
 from shoal.core.filter import Filters, pack_tree, packed_layout, unpack, unpack_tree
 from shoal.core.machine import Amend, Done, Effect, Note, Result, Save, Standing, Tell, Timer, Wake, Work
 from shoal.core.message import Bodies, Metrics, Order, Ref, ref_of, ref_state
-from shoal.core.meter import Meter
+from shoal.core.meter import Meter, exchange_bytes
 from shoal.core.peer_message import MixingMessage, Seen
 from shoal.core.plan import Plan
 from shoal.core.plausible import SEEN_MAX, SEEN_SPARE, believable
 from shoal.core.sums import Totals
 from shoal.core.transfer import Transfer
 from shoal.core.tree import Slots, Tree, norm, sub
-
-HEAD_BYTES = 4096
-"""What a message takes beside its model, generously: heads of requests, signatures, who has learned how much."""
 
 RETRY_S = (1.0, 60.0)
 """A local round that failed is tried again after so long, doubled each time, up to the second."""
@@ -88,11 +85,6 @@ PeerEvent = MixingMessage | Decline | Timer | Done | Live | Halt | Transfer
 PeerEffect = Effect | Learned
 
 
-def exchange_bytes(model_bytes: int) -> int:
-    """What an exchange takes: a model there and one back."""
-    return 2 * (model_bytes + HEAD_BYTES)
-
-
 @dataclass
 class Holding:
     """What a peer holds. Mixers read it, and move `model`; `weight` (examples) is fixed, as conservation needs."""
@@ -113,6 +105,12 @@ class Holding:
     seen_most: int = SEEN_MAX
     resting: bool = False
     """Whether all local rounds have been made: models only draw together from here on."""
+    rounds: int = 0
+    """How many local rounds each peer makes; 0: any number."""
+    told: Seen = field(default_factory=dict)
+    """While resting: how many rounds each peer has said that it has made, counted as in `seen`."""
+    together: frozenset[str] = frozenset()
+    """Whose mean this model is, and theirs too: it has not been moved since."""
     meetings: list[tuple[str, float]] = field(default_factory=list)
     """While resting: whose model was how far from this one, relative to its length, since somebody last looked."""
     meter: Meter = field(default_factory=Meter)
@@ -278,6 +276,7 @@ class Gossip:
         """Whether all have learned all, and models have drawn near: this peer may go."""
         self._draining = Draining(drain, in_step=mixer.in_step) if drain is not None else None
         me.seen_most = drain.rounds + SEEN_SPARE if drain is not None else SEEN_MAX
+        me.rounds = self.rounds
         self._turned_at, self._turn_at = -inf, inf
         self.memory: Ref | None = None
         self.order: Order | None = None
@@ -428,7 +427,8 @@ class Gossip:
         me.round += 1
         me.learn_of({me.node: me.round})
         told: list[PeerEffect] = [Learned(me.round, result.weight, result.metrics)]
-        return told if self.halted else [*told, *self.mixer.turn(me, now)]
+        resting = self.finished and self._draining is not None
+        return told if self.halted or resting else [*told, *self.mixer.turn(me, now)]
 
     def _applied(self, done: Done) -> Result:
         """Take the algorithm's own step with the one update that there is."""
@@ -462,7 +462,7 @@ class Gossip:
         if draining is None or not self.finished or self.halted:
             return []
         if not me.resting:
-            me.resting, self._turned_at = True, now
+            me.resting = True
         self.drained = draining.over(me, now)
         if self.mixer.waiting or self.drained:
             return []

@@ -29,6 +29,15 @@ def _nothing() -> int:
     return 0
 
 
+HEAD_BYTES = 4096
+"""What a message takes beside its model, generously: heads of requests, signatures, who has learned how much."""
+
+
+def exchange_bytes(model_bytes: int) -> int:
+    """What an exchange takes: a model there and one back."""
+    return 2 * (model_bytes + HEAD_BYTES)
+
+
 class Meter:
     """Counts down while bytes cross, and up with time. `bytes_per_hour`: 0 for no limit.
 

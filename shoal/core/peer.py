@@ -30,7 +30,7 @@ from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.elsewhere import elsewhere
 from shoal.core.failover import MIXED_ROUNDS, Base, Decreed, Failover, Holds, carried_on, unsaid
 from shoal.core.filter import Filters
-from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent, exchange_bytes
+from shoal.core.gossip import Decline, Gossip, Halt, Live, PeerEffect, PeerEvent
 from shoal.core.machine import (
     HUB,
     Amend,
@@ -69,7 +69,7 @@ from shoal.core.message import (
     ref_state,
     term_of,
 )
-from shoal.core.meter import Meter
+from shoal.core.meter import Meter, exchange_bytes
 from shoal.core.peer_message import Bulletin, Declare, HubMessage, Relay, Relayed, Suspect
 from shoal.core.transfer import Transfer
 from shoal.core.tree import Slots, sub

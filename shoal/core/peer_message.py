@@ -37,11 +37,18 @@ Seen = dict[str, int]
 
 @dataclass(frozen=True)
 class Reserve:
-    """May I exchange with you now? No body has been sent yet, so a refusal costs nothing. `norm`: of my model."""
+    """May I exchange with you now? No body has been sent yet, so a refusal costs nothing. `norm`: of my model.
+
+    `rounds`: my own count in `seen`. `step`, `ring`: the exchange of `shoal.core.doubling` that this is, and its
+    members; 0: none.
+    """
 
     node: str
     id: ExchangeId
     norm: float = 0.0
+    rounds: int = 0
+    step: int = 0
+    ring: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,17 +62,25 @@ class Slot:
 
 @dataclass(frozen=True)
 class Busy:
-    """No, and why not. `wait_s`: it is no use to ask again before so many seconds have passed."""
+    """No, and why not. `wait_s`: it is no use to ask again before so many seconds have passed.
+
+    `rounds`: as in `Reserve`; `step`: where I am in the last averaging (`Doubling.number`).
+    """
 
     node: str
     id: ExchangeId
     why: str
     wait_s: float = 0.0
+    rounds: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True)
 class Swap:
-    """My model, the weight that it speaks for, and the longest step that I am ready to take towards yours."""
+    """My model, the weight that it speaks for, and the longest step that I am ready to take towards yours.
+
+    `step`: as in `Reserve`; the weight is then the mass of the model.
+    """
 
     node: str
     id: ExchangeId
@@ -73,6 +88,7 @@ class Swap:
     cap: float
     body: Ref
     seen: Seen = field(default_factory=dict)
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +101,7 @@ class Swapped:
     share: float
     body: Ref
     seen: Seen = field(default_factory=dict)
+    step: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from statistics import median
 
+from shoal.core.doubling import FREE
 from shoal.core.exchange import Doubt, Step
 from shoal.core.gossip import Holding
 from shoal.core.pacing import NORM_TIMES_MAX
@@ -16,6 +17,10 @@ REMEMBERED = 15
 
 CAP_FACTOR = 2.0
 """A step may be so many times as long as the median of the last ones."""
+
+PLANNED_FACTOR = 8.0
+"""A step of the last averaging, which many models take together, may be so many times as long. (In simulation, with
+peers of unlike speed, 5 times was the most.)"""
 
 UNCAPPED = float(2.0**1000)
 
@@ -32,7 +37,7 @@ def unlike(theirs: float, mine: float) -> str:
 
 def acceptable(message: Swapped, doubt: Doubt, way: float) -> bool:
     """Rounding aside, a step that an honest partner would have taken."""
-    fair = 0 < message.weight < inf and 0 < message.share <= 1
+    fair = 0 <= message.weight < inf and message.weight + doubt.weight > 0 and 0 < message.share <= 1
     return fair and way < inf and message.share * way <= doubt.cap * 1.001
 
 
@@ -44,21 +49,26 @@ class Steps:
         self._lengths: list[float] = []
         self._owed: Tree | None = None  # what rounding kept back of its steps; lost in a crash, which is one rounding
 
-    @property
-    def cap(self) -> float:
-        """The longest step that this peer is ready to take."""
+    def cap(self, *, planned: bool) -> float:
+        """Return the longest step that this peer is ready to take. `planned`: in the last averaging."""
         if not self._clip or len(self._lengths) < REMEMBERED // 3:
             return UNCAPPED
-        return CAP_FACTOR * median(self._lengths) or UNCAPPED
+        return (PLANNED_FACTOR if planned else CAP_FACTOR) * median(self._lengths) or UNCAPPED
 
-    def take(self, me: Holding, message: Swap | Swapped, step: Step) -> None:
-        """Move the model."""
+    def take(self, me: Holding, message: Swap | Swapped, step: Step, mass: float, mass_after: float) -> None:
+        """Move the model, so that mass times model changes by as much as the partner's, the other way."""
         part = message.weight / (step.weight + message.weight)
+        if mass_after not in (mass, 0.0):  # what it has moved since it was shown, and roundings, weigh what they did
+            me.model = towards(me.model, step.mine, me.model, mass / mass_after - 1)
+        elif mass_after and step.weight:
+            part *= step.weight / mass
         steps_end = not me.filters and not any(one.dtype in HALVES for one in me.model.layout.segments)
         if steps_end:
             me.model = towards(me.model, step.mine, step.theirs, part * step.share)
         else:  # models that are seen or kept coarsely never meet: roundings of steps without end would add up
             me.model, self._owed = towards_owing(me.model, step.mine, step.theirs, part * step.share, self._owed)
-        me.met(message.node, part * step.way if step.share == 1.0 else step.way)
+        me.together = frozenset()
+        if message.step <= FREE:
+            me.met(message.node, part * step.way if step.share == 1.0 else step.way)
         if not me.resting:  # the short steps among models that are near say nothing of one that is late
             self._lengths = [*self._lengths, step.share * step.way][-REMEMBERED:]

@@ -16,8 +16,8 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.filter import Filters, unpack_tree
 from shoal.core.gossip import Mixer
 from shoal.core.message import Ref
+from shoal.core.pairwise_mixer import PairwiseMixer
 from shoal.core.tree import FLOATS, Array, Tree
-from shoal.mixing.pairwise import PairwiseMixer
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.sim.bodies import MemoryBodies
 
@@ -50,23 +50,31 @@ class Account(Protocol):
 
 
 class PairwiseAccount:
-    """Masses never move. Owed: the steps that initiators have not taken yet while their partners have."""
+    """Masses move in the last averaging. Owed: the steps that initiators have not taken yet, their partners have."""
 
     kind: ClassVar[type[Any]] = PairwiseMixer
 
     def mass(self, mixer: PairwiseMixer, weight: float) -> float:
-        return weight
+        return weight if mixer.mass is None else mixer.mass
 
     def owed(self, mixers: Mapping[str, PairwiseMixer], opened: Opened) -> tuple[float, Array | float]:
+        mass: float = 0.0
         total: Array | float = 0.0
         for mixer in mixers.values():
             for xid, doubt in mixer.doubts.items():
                 other = mixers.get(doubt.partner)
                 answer = other.answers.get(xid) if other is not None else None
-                if answer is not None:
-                    share = answer.share * answer.weight / (doubt.weight + answer.weight)
-                    total = total + doubt.weight * share * (opened(answer.shown) - opened(doubt.shown))
-        return 0.0, total
+                if answer is None:
+                    continue
+                share = answer.share * answer.weight / (doubt.weight + answer.weight)
+                mine, theirs = opened(doubt.shown), opened(answer.shown)
+                if doubt.keeps is not None and answer.share == 1.0:
+                    after = doubt.keeps * (doubt.mass + answer.weight)
+                    mass += after - doubt.mass
+                    total = total + after * (mine + share * (theirs - mine)) - doubt.mass * mine
+                else:
+                    total = total + doubt.weight * share * (theirs - mine)
+        return mass, total
 
 
 class PushSumAccount:

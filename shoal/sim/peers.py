@@ -123,7 +123,7 @@ class Peer:
         else:
             self.gossip = Gossip.restore(shared.plan, shared.algorithm, me, mixer, self.disk.state, drain=shared.drain)
         there = self.there()
-        me.live, me.away = there.nodes - {self.name}, there.away - {self.name}
+        me.live, me.away, me.roster = there.nodes - {self.name}, there.away - {self.name}, there.roster
         self._carry_out(self.gossip.start(self.clock.now), False)
 
     def feed(self, event: PeerEvent) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from shoal.core.gossip import Halt, Live
 from shoal.core.machine import Timer
 from shoal.core.meter import Meter
+from shoal.core.partners import WAIT_MAX_S
 from shoal.core.peer_message import Busy, Reserve, Resolve, Settle, Slot, Swap, Swapped, Taken
-from shoal.mixing.pairwise import WAIT_MAX_S
 from shoal.sim.toys import toy_tree
 from tests.mixing.test_pairwise import One, pair, up_to_slot
 

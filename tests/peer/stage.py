@@ -86,6 +86,13 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+class Apart:
+    """Bodies that are read here, and written there until the peer has taken them over."""
+
+    def __init__(self, bodies: FileBodies, made: FileBodies) -> None:
+        self.get, self.put = bodies.get, made.put
+
+
 class HereTrainer:
     """A training process that is none. `hold` keeps every order until it is set."""
 
@@ -101,7 +108,9 @@ class HereTrainer:
     async def perform(self, work: Work) -> Result:
         self.training.set()
         await self.hold.wait()
-        made = Begun(Algorithm(), self.learner, self._bodies, work.order, work.memory).piece(work.order)
+        made = Begun(Algorithm(), self.learner, Apart(self._bodies, self._made), work.order, work.memory).piece(
+            work.order
+        )
         assert isinstance(made, Result)
         return made
 
@@ -239,9 +248,13 @@ async def to_its_end(one: Node) -> Summary:
 
 
 def drift(made: list[Node]) -> float:
-    """How far sum(weight * model) is from where it began plus what was learned, relative to its size."""
+    """How far sum(mass * model) is from where it began plus what was learned, relative to its size."""
     start = floats(ToyLearner(1).init(3))
-    total = sum(one.gossip.me.weight * floats(one.gossip.me.model) for one in made)
+    masses = [getattr(one.gossip.mixer, "mass", None) for one in made]
+    total = sum(
+        (one.gossip.me.weight if mass is None else mass) * floats(one.gossip.me.model)
+        for one, mass in zip(made, masses, strict=True)
+    )
     learned = sum(one.gossip.me.weight * (start + floats(one.desk.learned())) for one in made)  # type: ignore[arg-type]
     return float(np.abs(total - learned).max() / np.abs(learned).max())
 

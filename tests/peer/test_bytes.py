@@ -19,14 +19,14 @@ def test_both_sides_count_the_same(tmp_path: Path) -> None:
         ports = free_ports(2)
         peers = folders(tmp_path, "ab", rounds=3, drain=3, ports=ports)
         async with node(peers / "a", 1, port=ports[0]) as a, node(peers / "b", 2, port=ports[1]) as b:
-            await until(lambda: a.gossip.me.seen.get("b", 0) >= 4, "b's rounds have not come to a")
+            await until(lambda: min(a.gossip.me.seen.get("b", 0), b.gossip.me.seen.get("a", 0)) >= 3, "all rounds")
             for made in (a, b):
                 await made.leave()
             await until(lambda: counts(a, b) == counts(b, a), f"{counts(a, b)} {counts(b, a)}")
             await asyncio.sleep(0.3)
             assert counts(a, b) == counts(b, a)
             model = a.standard.body_bytes
-            assert all(count > 3 * model for count in counts(a, b))
+            assert all(count > 2 * model for count in counts(a, b))
 
     def counts(one, other) -> tuple[int, int]:  # type: ignore[no-untyped-def]
         """(bytes from a to b, bytes from b to a), as `one` has counted them."""

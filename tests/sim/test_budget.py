@@ -9,8 +9,7 @@ import pytest
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.drain import Drain
-from shoal.core.gossip import HEAD_BYTES
-from shoal.core.meter import SAVED_S, Meter
+from shoal.core.meter import HEAD_BYTES, SAVED_S, Meter
 from shoal.core.plan import Plan
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.flock import Flock

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from shoal.core.gossip import Decline, Holding
+from shoal.core.pairwise_mixer import PairwiseMixer
 from shoal.core.repeat import Repeats
 from shoal.mixing.all_reduce import AllReduceMixer
 from shoal.mixing.neighbours import NeighboursMixer
-from shoal.mixing.pairwise import Pairwise, PairwiseMixer
+from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.__main__ import main
 from shoal.sim.peer_swarm import FILTERS, draw, run, run_seed

@@ -13,11 +13,12 @@ from shoal.core.drain import Drain
 from shoal.core.gossip import Mixing
 from shoal.core.machine import Timer
 from shoal.core.pacing import CEILING_S, TIMES, Patience
+from shoal.core.pairwise_mixer import PairwiseMixer
 from shoal.core.peer_message import PeerMessage, Reserve, Settle, Slot, Swap
 from shoal.core.plan import Plan
 from shoal.core.transfer import Transfer, transfer_id
 from shoal.mixing.neighbours import Neighbours
-from shoal.mixing.pairwise import Pairwise, PairwiseMixer
+from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.flock import Flock

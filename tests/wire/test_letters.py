@@ -143,6 +143,7 @@ WRONG = {
     "body": [None, {"digest": "a" * 63, "nbytes": 1}, {"digest": "A" * 64, "nbytes": 1}, {"digest": "a" * 64}],
     "model": [{"digest": "a" * 64, "nbytes": 0}, 1],
     "round": [-1, 2**63, 1.0, True],
+    "rounds": [-1, 2**63, 1.0, True],
     "step": [-1],
     "piece": [-1],
     "term": [-1],
