@@ -42,7 +42,7 @@ from coordinator.waiting import Line, Waiting
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.hub import Hub
 from shoal.core.hub_state import state_refs
-from shoal.core.machine import Boot, Effect, Event, Note, NoteKind, Save, Send, Timer, Version, Wake
+from shoal.core.machine import Boot, Effect, Event, NoteKind, Save, Send, Timer, Version, Wake
 from shoal.core.message import Ack, Kind, Order, Ref, Report
 from shoal.core.tree import Slots
 from shoal.runtime.store import FileBodies
@@ -95,6 +95,7 @@ class Driver:
         self._line = Line()
         self._pins: defaultdict[str, int] = defaultdict(int)
         self._unprojected: list[Fed] = []
+        self._projected = asyncio.Event()  # set each time that there is nothing of that
         self._durable: set[str] = set()  # bodies that the snapshot on the disk needs
         self._needed: dict[int, str] = {}  # bodies of reports that a replay would fold, by their event
         self._task: asyncio.Task[None] | None = None
@@ -211,6 +212,16 @@ class Driver:
     def behind(self) -> bool:
         """Whether something that happened could not be written down for people yet."""
         return bool(self._unprojected)
+
+    async def written(self) -> None:
+        """Wait until all that has happened is written down for people. Raises `StorageFailed` when that takes long."""
+        await self.settled()
+        if self.behind:
+            self._projected.clear()
+            try:
+                await asyncio.wait_for(self._projected.wait(), SETTLE_S)
+            except TimeoutError:
+                raise StorageFailed(f"job {self.name} is behind: {self.trouble}", hint="ask again soon") from None
 
     def order_of(self, node: str) -> Order | None:
         """The order that stands for a node."""
@@ -344,7 +355,7 @@ class Driver:
     def _carry(self, fed: Sequence[Fed]) -> None:
         """The hub rests again: ring the bells, set the alarm."""
         self.ended, self.term, self.life = self.hub.phase in ENDED, self.hub.boot, self.hub.life
-        self.mode_since = max((one.entry.at for one in fed if _moves(one)), default=self.mode_since)
+        self.mode_since = max((one.entry.at for one in fed if one.moves), default=self.mode_since)
         self._resting.set()
         self._turned.set()
         for node in self._asking:
@@ -372,17 +383,16 @@ class Driver:
             return
         crashpoint("driver.projected")
         self._unprojected.clear()
+        self._projected.set()
         self.trouble = ""
         durable = max((one.entry.seq for one in mine if one.state is not None), default=0)
         self._needed = {seq: digest for seq, digest in self._needed.items() if seq > durable}
         states = [one.state for one in mine if one.state is not None]
         if states:
             self._durable = {ref.digest for ref in state_refs(states[-1])}
-        self.closed += [
-            e.what for one in mine for e in one.effects if isinstance(e, Save) and isinstance(e.what, Version)
-        ]
+        self.closed += [version for one in mine for version in one.versions]
         self._broadcast(items)
-        if any(one.state is not None or _notes(one) for one in mine):
+        if any(one.state is not None or one.notes for one in mine):
             self._services.broadcast.tell(Item("job", self.name, {}))
 
     # Repair
@@ -488,11 +498,3 @@ class Driver:
     def _broadcast(self, items: Sequence[Item]) -> None:
         for item in items:
             self._services.broadcast.tell(item)
-
-
-def _notes(fed: Fed) -> bool:
-    return any(not isinstance(effect, Send | Wake) for effect in fed.effects)
-
-
-def _moves(fed: Fed) -> bool:
-    return any(isinstance(effect, Note) and effect.kind == "mode" for effect in fed.effects)

@@ -24,7 +24,7 @@ from coordinator.stream import Item
 from coordinator.tables import events, feed, snapshots, updates, versions
 from shoal import wire
 from shoal.core.errors import InvalidPayload
-from shoal.core.machine import Effect, Event, Measured, Note, NoteKind, Save, Version
+from shoal.core.machine import Effect, Event, Measured, Note, NoteKind, Save, Send, Version, Wake
 from shoal.core.message import Pause, Report
 
 SNAPSHOTS_KEPT = 2
@@ -80,6 +80,21 @@ class Fed:
     state: dict[str, Any] | None
     failure: Failure | None = None
     report: Counted | None = None
+
+    @property
+    def versions(self) -> list[Version]:
+        """Versions that closed with it."""
+        return [effect.what for effect in self.effects if isinstance(effect, Save) and isinstance(effect.what, Version)]
+
+    @property
+    def notes(self) -> bool:
+        """Whether people are told of it."""
+        return any(not isinstance(effect, Send | Wake) for effect in self.effects)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changed the job's mode."""
+        return any(isinstance(effect, Note) and effect.kind == "mode" for effect in self.effects)
 
 
 def append(connection: Connection, job: str, entries: Sequence[Entry]) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, Select, select, update
 
 from coordinator import auth, beginnings, describe, keepsakes, owners
 from coordinator.admission import Admission
@@ -482,10 +482,19 @@ class Coordinator:
 
     async def version_row(self, job: str, number: int) -> Any:
         """The row of a closed version. Raises `Refused` (404)."""
-        query = select(versions).where(versions.c.job == job, versions.c.number == number)
-        async with self.database.reader.connect() as connection:
-            row = (await connection.execute(query)).first()
+        row = await self.first_version(job, select(versions).where(versions.c.number == number))
         if row is None:
             hint = "see GET …/versions; of old rounds only some are kept"
             raise Refused(f"job {job} has no version {number}", code="model.unknown", hint=hint)
+        return row
+
+    async def first_version(self, job: str, query: Select[Any]) -> Any:
+        """The first row of a query on a job's versions; None: none. Waits for what was shown before it is written."""
+        mine, driver = query.where(versions.c.job == job).limit(1), self.record(job).driver
+        async with self.database.reader.connect() as connection:
+            row = (await connection.execute(mine)).first()
+        if row is None and driver is not None:
+            await driver.written()
+            async with self.database.reader.connect() as connection:
+                row = (await connection.execute(mine)).first()
         return row

@@ -206,12 +206,10 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
     model = driver.hub.model if driver is not None else None
     if model is not None and model.digest == digest:
         return await file_of(bodies, request, model)
-    query = select(versions.c.nbytes).where(versions.c.job == job, versions.c.digest == digest)
-    async with coordinator.database.reader.connect() as connection:
-        nbytes = (await connection.execute(query)).scalar()
-    if nbytes is None:
+    row = await coordinator.first_version(job, select(versions.c.nbytes).where(versions.c.digest == digest))
+    if row is None:
         raise Refused("no model of this job has that hash", code="body.unknown", hint="see GET …/versions")
-    return await file_of(bodies, request, Ref(digest, nbytes))
+    return await file_of(bodies, request, Ref(digest, row.nbytes))
 
 
 async def file_of(bodies: FileBodies, request: Request, ref: Ref, done: Callable[[], None] | None = None) -> Response:

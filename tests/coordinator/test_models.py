@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Connection
 
+from coordinator import journal
+from shoal.core.errors import StorageFailed
+from shoal.core.machine import Save
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening
 from tests.coordinator.stage import Stage, order_of, problem, set_up
@@ -164,3 +169,52 @@ def test_a_model_that_is_being_promoted_is_not_cleared_away_meanwhile(stage: Sta
     shown_digest = next(row["digest"] for row in shown(stage)["models"] if row["version"] == 0)
     assert not running.call(promoted_while_it_clears())
     assert running.job("main")["labels"] == {"other": 1}
+
+
+def test_a_version_that_is_shown_can_be_fetched_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer is held while a reader fetches each version as soon as the job shows it."""
+    project, go = journal.project, threading.Event()
+
+    def held(connection: Connection, job: str, fed: Sequence[journal.Fed]) -> Any:
+        assert not any(isinstance(effect, Save) for one in fed for effect in one.effects) or go.wait(60)
+        return project(connection, job, fed)
+
+    monkeypatch.setattr(journal, "project", held)
+    for number in (1, 2):
+        go.clear()
+        for node in stage.nodes[:2]:
+            stage.orders[node.node], _ = order_of(node, "main")
+            assert stage.report(node=node.node).status_code == 200
+        until("the version", lambda number=number: stage.running.job("main")["version"] == number)
+        answers: list[httpx.Response] = []
+        fetch = threading.Thread(target=lambda answers=answers: answers.append(newest(stage)))
+        fetch.start()
+        fetch.join(0.5)
+        early = list(answers)
+        go.set()
+        assert not early, f"version {number} is not written yet: {early[0].text}"
+        fetch.join(60)
+        assert hashlib.sha256(answers[0].content).hexdigest() == stage.running.job("main")["model"]["digest"]
+
+
+def test_a_version_that_cannot_be_written_is_not_said_to_be_missing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise StorageFailed("no space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "project", full)
+        broken.setattr("coordinator.driver.SETTLE_S", 0.1)
+        for node in stage.nodes[:2]:
+            assert stage.report(node=node.node).status_code == 200
+        until("the version", lambda: stage.running.job("main")["version"] == 1)
+        problem(newest(stage), 503, "storage.failed")
+    until("the disk to have room again", lambda: newest(stage).status_code == 200)
+    problem(stage.running.request("GET", "/api/v1/jobs/main/models/7"), 404, "model.unknown")
+
+
+def newest(stage: Stage) -> httpx.Response:
+    """The answer to a request for the model of the version that the job shows."""
+    version = stage.running.job("main")["version"]
+    return stage.running.request("GET", f"/api/v1/jobs/main/models/{version}")
