@@ -6,6 +6,7 @@ costs more than all that these do. Nor do they depend on each other: each costs 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -146,6 +147,14 @@ def speaker_of(request: Request, carrier: str) -> str:
     relays, parts = coordinator_of(request).relays, request.path_params
     claim = relays.examine(parts["job"], carrier, request)
     return relays.admit(claim, digest_of_body(request.method, parts["digest"]))
+
+
+def hear(request: Request, coordinator: Coordinator, node: str) -> None:
+    """Take a request for a sign of life of the node, and so all bytes of it and of its answer that move from now on."""
+    coordinator.presence.heard(node)
+    exchange = request.scope.get(SCOPE_KEY)
+    if isinstance(exchange, Exchange):
+        exchange.heard = partial(coordinator.presence.heard, node)
 
 
 def label(request: Request, job: str = "", version: int = -1, node: str = "", kind: str = "other") -> None:

@@ -93,8 +93,7 @@ class Express:
 
     async def _report(self, request: Request, job: str) -> Response:
         node = node_of(request)
-        hearing = Hearing(request, self.coordinator, job, node)  # first: it knows since when the report is coming
-        return await hearing.report(await _body(request))
+        return await Hearing(request, self.coordinator, job, node).report(_body(request))
 
 
 async def _body(request: Request) -> bytes:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fastapi import Request, Response
 
 from coordinator import failures
-from coordinator.access import label
+from coordinator.access import hear, label
 from coordinator.blobs.bodies import asked
 from coordinator.crash import crashpoint
 from coordinator.driver import Driver
@@ -89,9 +90,10 @@ class Hearing:
 
     # Reports
 
-    async def report(self, data: bytes) -> Response:
+    async def report(self, body: Awaitable[bytes]) -> Response:
         """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
-        self.coordinator.presence.heard(self.node)
+        hear(self.request, self.coordinator, self.node)
+        data = await body
         driver = self.coordinator.record(self.job).driver
         self._label(-1, "report")
         try:
@@ -223,7 +225,7 @@ class Hearing:
             return self.framed(Stop(self._over().message))
         if away is not None:
             driver.check_gossip()
-        self.coordinator.presence.heard(self.node)
+        hear(self.request, self.coordinator, self.node)
         self.coordinator.papers.take_part(self.job, self.node)
         await driver.tell(Join(self.node, away, self.coordinator.presence.about(self.node)))
         return await self._stands(driver)
@@ -233,7 +235,7 @@ class Hearing:
         driver = self._driver()
         if driver is None:
             return self.framed(Stop(self._over().message))
-        self.coordinator.presence.heard(self.node)
+        hear(self.request, self.coordinator, self.node)
         await driver.settled()
         await self.seen(driver)
         return await self._stands(driver)
@@ -253,6 +255,7 @@ class Hearing:
         bell, exchange = self.coordinator.bells[self.node], self.request.scope.get(SCOPE_KEY)
         if exchange is not None:
             exchange.gone = bell.set  # a carrier that hangs up is not waited for
+        hear(self.request, self.coordinator, self.node)
         with self.coordinator.presence.listening(self.node):
             while True:
                 bell.clear()

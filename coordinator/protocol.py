@@ -9,6 +9,9 @@ count would be higher; this is the plain text.
 connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have
 come at `body_bytes_per_s_min` on average.
 
+**Signs of life.** A node is heard with each byte that comes, and while it takes an answer (`coordinator.delivery`): its
+polls wait behind a model that takes long. Routes say whose sign that is (`Exchange.heard`).
+
 **Heads.** A head of more than 64 KiB, or of more than 128 headers, is answered with 431 before anything looks at it.
 
 **Crowds.** A request that came while more than `connections_max` connections were open says so, and the guard refuses
@@ -30,6 +33,7 @@ from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator import problems
+from coordinator.delivery import WATCHED_BYTES, Delivery
 from coordinator.intake import LEND_KEY, Intake
 from shoal.runtime.head_limit import HINT, LINGER_S, HeadLimit, HeadTooLarge, IncompleteHeads
 from shoal.runtime.receipt import Patience, Receipt
@@ -76,6 +80,8 @@ class Exchange:
     """Another coordinator waits for "100 Continue"; who asked has never heard of that."""
     gone: Callable[[], None] | None = None
     """Called when the other side hangs up before it was answered."""
+    heard: Callable[[], None] | None = None
+    """Called when more of the request has come, and while the answer is taken."""
 
 
 class _CountingTransport:
@@ -138,11 +144,13 @@ class MeteredProtocol(HttpToolsProtocol):
         own = self.settings
         patience = Patience(own.head_receipt_s, own.body_grace_s, own.body_bytes_per_s_min)
         self._receipt = Receipt(patience, self)
+        self._delivery = Delivery(self.loop, transport, own.lease_s)
         super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
         self._receipt.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._receipt.stop()
+        self._delivery.stop()
         self._head.forget()
         self.exchange.closed = True
         if self.exchange.gone is not None:
@@ -151,7 +159,7 @@ class MeteredProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self.exchange.up += len(data)
+        self._count(len(data))
         if self._refused:
             return
         if not self._receipt.watching and self._between_requests():
@@ -166,6 +174,11 @@ class MeteredProtocol(HttpToolsProtocol):
         if self._is_refused():
             self.parser = None  # type: ignore[assignment]  # as uvicorn does when a connection is lost
             self.headers, self.url, self.scope = [], b"", {}  # type: ignore[typeddict-item]
+
+    def _count(self, count: int) -> None:
+        self.exchange.up += count
+        if self.exchange.heard is not None:
+            self.exchange.heard()
 
     def on_message_begin(self) -> None:
         waiting: Any = self.cycle
@@ -226,7 +239,7 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def came(self, count: int) -> None:
         """Bytes of a body that the parser did not see."""
-        self.exchange.up += count
+        self._count(count)
         self.exchange.up_body += count
         self._receipt.came(count)
 
@@ -269,6 +282,8 @@ class MeteredProtocol(HttpToolsProtocol):
         if is_head:
             self.exchange.down_head = count
         self.exchange.down += count
+        if self.exchange.heard is not None and self.exchange.down > WATCHED_BYTES:
+            self._delivery.watch(self.exchange.heard)
         return is_head
 
     def _settle(self) -> None:

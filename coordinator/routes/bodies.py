@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import select
 
 from coordinator import views
-from coordinator.access import Coord, Operator, Reader, Speaker, anybody_may_read, label, principal_of, speaker_of
+from coordinator.access import Coord, Operator, Reader, Speaker, anybody_may_read, hear, label, principal_of, speaker_of
 from coordinator.blobs.bodies import asked
 from coordinator.driver import Driver
 from coordinator.intake import pieces
@@ -150,6 +150,7 @@ async def upload(
     driver = coordinator.driver(job)
     order = await standing(driver, node)
     label(request, job, order.version, node, "body")
+    hear(request, coordinator, node)
     start, total = _extent(request)
     if total < 1:
         raise InvalidPayload("an empty body", code="payload.short")
@@ -199,6 +200,7 @@ async def download(job: str, digest: Digest, request: Request, coordinator: Coor
         order = await standing(coordinator.driver(job), node)
         named = named_by(order, digest)
         label(request, job, order.version, node, "model")
+        hear(request, coordinator, node)
         return await file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
     if who is None and not anybody_may_read(request):
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Query, Request, Response
 
 from coordinator import views
-from coordinator.access import Coord, Node, label, principal_of
+from coordinator.access import Coord, Node, hear, label, principal_of
 from coordinator.deputies import LABEL, passed_on
 from coordinator.driver import Driver
 from coordinator.hearing import Hearing, decoded, held_order
@@ -80,6 +80,7 @@ async def answer_poll(
     _note_part(coordinator, node, running, only)
     label(request, _only_job(running, node), node=node, kind="poll")
     coordinator.relays.found(node)
+    hear(request, coordinator, node)
     with coordinator.presence.listening(node):
         while not (exchange is not None and exchange.closed):
             bell.clear()
@@ -197,14 +198,13 @@ async def news(caller: Caller, running: Sequence[Driver], holds: Held, only: set
 @router.post("/jobs/{job}/reports", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
 async def report(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
-    hearing = Hearing(request, coordinator, job, node)  # first: it knows since when the report is coming
-    return await hearing.report(await request.body())
+    return await Hearing(request, coordinator, job, node).report(request.body())
 
 
 @router.post("/jobs/{job}/status", status_code=204, responses=errors(404), openapi_extra=BODY)
 async def status(job: str, request: Request, node: Node, coordinator: Coord) -> None:
     """Where the node is in the middle of an order, if its algorithm has something to tell before it reports."""
-    coordinator.presence.heard(node)
+    hear(request, coordinator, node)
     driver = coordinator.record(job).driver
     label(request, job, driver.hub.version if driver else -1, node, "status")
     frame = decoded(await request.body(), job, Status)
@@ -215,7 +215,7 @@ async def status(job: str, request: Request, node: Node, coordinator: Coord) -> 
 @router.post("/jobs/{job}/failures", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
 async def failure(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take note that an order cannot be done; the schedule decides who does it instead."""
-    coordinator.presence.heard(node)
+    hear(request, coordinator, node)
     coordinator.record(job)
     label(request, job, -1, node, "failure")
     frame = decoded(await request.body(), job, Fail)
@@ -243,7 +243,7 @@ async def join(job: str, body: views.Return, request: Request, node: Node, coord
 async def beat(body: views.Beat, request: Request, node: Node, coordinator: Coord) -> None:
     """How far the node is with its order."""
     if coordinator.deputies.owns(body.job):
-        coordinator.presence.heard(node)
+        hear(request, coordinator, node)
         label(request, body.job, -1, node, "beat")
         await coordinator.deputies.beat(body.job, node, body.model_dump())
     else:
@@ -252,7 +252,7 @@ async def beat(body: views.Beat, request: Request, node: Node, coordinator: Coor
 
 def heard_beat(request: Request, coordinator: Coordinator, node: str, body: views.Beat) -> None:
     """Take note of it. Raises `Refused` for a job that there is not."""
-    coordinator.presence.heard(node)
+    hear(request, coordinator, node)
     if body.job not in coordinator.records:
         raise Refused(f"no job is called {body.job!r}", code="job.unknown", hint="poll for the order that stands")
     doing = coordinator.presence.doing[body.job, node]

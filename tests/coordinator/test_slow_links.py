@@ -1,0 +1,175 @@
+"""A node at 1 kB/s is there while its bytes move, though no poll of its comes through; it is lost when they stop."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from coordinator import presence
+from tests.coordinator import clients
+from tests.coordinator.node import body, displacement
+from tests.coordinator.raw import head
+from tests.coordinator.server import Inside, inside, until
+from tests.coordinator.stage import Stage, order_of, set_up
+from tests.runtime.servers import CERTIFICATE
+
+LEASE_S = 1.0
+STEP_S = 0.8
+"""Less than a lease: so long each piece of a transfer takes."""
+
+STEPS = 4
+PIECE_BYTES = 20_000
+INLINE, LARGE = 60_000, 120_000
+"""Models that go along with orders and reports, and that do not. Both fit into the kernel's buffers as a whole."""
+
+
+class Clock:
+    """Stands for the module `time` where signs of life are kept: it moves only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(presence, "time", made)
+    return made
+
+
+@pytest.fixture(params=["http", "https"])
+def running(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Inside]:
+    monkeypatch.setattr(clients, "_TRUSTS_NOBODY", ssl.create_default_context(cafile=CERTIFICATE))
+    tls = {"tls_cert": CERTIFICATE, "tls_key": CERTIFICATE} if request.param == "https" else {}
+    with inside(tmp_path / "data", lease_s=LEASE_S, **tls) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def link(running: Inside) -> Iterator[socket.socket]:
+    """A connection on which little is under way at a time."""
+    place = urlsplit(running.url)
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(60.0)
+        raw.connect((place.hostname, place.port))
+        if place.scheme == "http":
+            yield raw
+            return
+        context = ssl.create_default_context(cafile=CERTIFICATE)
+        with context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped:
+            yield wrapped
+
+
+def asks(stage: Stage, method: str, path: str, **headers: object) -> bytes:
+    """The head of a request of n0's."""
+    return head(method, f"/api/v1{path}", Authorization=stage.nodes[0].client.headers["Authorization"], **headers)
+
+
+def crawl(stage: Stage, clock: Clock, step: Callable[[], object]) -> None:
+    """Move pieces of a transfer of n0's, each in less than a lease, and all together in more than three."""
+    for _ in range(STEPS):
+        clock.now += STEP_S
+        step()
+        until("n0 to be heard", lambda: stage.running.coordinator.presence.silent_s("n0") == 0.0, 5.0)
+
+
+def lost(stage: Stage) -> list[str]:
+    return [note["text"] for note in stage.running.notes("main", "node") if note["text"].startswith("n0 is lost")]
+
+
+def check_that_silence_counts(stage: Stage, clock: Clock) -> None:
+    """It was not lost until now; without another byte it is, after a lease. The last bytes may be acknowledged late."""
+
+    def later() -> list[str]:
+        clock.now += 1.5 * LEASE_S
+        return lost(stage)
+
+    assert not lost(stage)
+    assert until("n0 to be lost", later, 10.0, every_s=0.1) == ["n0 is lost: no sign of life for 1 s"]
+
+
+def receive(raw: socket.socket, nbytes: int) -> bytes:
+    """So many bytes, or all until the other side closes."""
+    found = b""
+    while len(found) < nbytes and (piece := raw.recv(nbytes - len(found))):
+        found += piece
+    return found
+
+
+def requests(stage: Stage) -> dict[str, tuple[bytes, bytes]]:
+    """(head, body) of what a node may have to say for long."""
+    data = body(displacement("n0", 0, LARGE))
+    digest = hashlib.sha256(data).hexdigest()
+    start, payload = stage.frame(displacement("n0", 0, INLINE))
+    said = start + payload
+    return {
+        "body": (asks(stage, "PUT", f"/jobs/main/bodies/{digest}", Content_Length=len(data)), data),
+        "report": (asks(stage, "POST", "/jobs/main/reports", Content_Length=len(said)), said),
+    }
+
+
+@pytest.mark.parametrize(("what", "size"), [("body", LARGE), ("report", INLINE)])
+def test_who_sends_slowly_is_there(running: Inside, clock: Clock, what: str, size: int) -> None:
+    stage = set_up(running, size=size)
+    start, data = requests(stage)[what]
+    pieces = iter([data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)])
+    with link(running) as raw:
+        raw.sendall(start)
+        order_of(stage.nodes[0], "main")
+        crawl(stage, clock, lambda: raw.sendall(next(pieces)))
+        assert not lost(stage)
+        raw.sendall(b"".join(pieces))
+        assert receive(raw, 12) in (b"HTTP/1.1 200", b"HTTP/1.1 201")
+    assert not lost(stage)
+    stage.close()
+
+
+def test_who_stops_sending_is_lost(running: Inside, clock: Clock) -> None:
+    stage = set_up(running, size=LARGE)
+    start, data = requests(stage)["body"]
+    with link(running) as raw:
+        raw.sendall(start)
+        order_of(stage.nodes[0], "main")
+        crawl(stage, clock, lambda: raw.sendall(data[:PIECE_BYTES]))
+        check_that_silence_counts(stage, clock)
+    stage.close()
+
+
+@pytest.mark.parametrize(("what", "size"), [("body", LARGE), ("order", INLINE)])
+def test_who_receives_slowly_is_there_until_it_stops(running: Inside, clock: Clock, what: str, size: int) -> None:
+    stage = set_up(running, size=size)
+    ref = stage.orders["n0"].body
+    assert ref is not None
+    path = f"/jobs/main/bodies/{ref.digest}" if what == "body" else "/work?wait_s=1"
+    with link(running) as raw:
+        raw.sendall(asks(stage, "GET", path))
+        assert receive(raw, 12) == b"HTTP/1.1 200"
+        crawl(stage, clock, lambda: receive(raw, PIECE_BYTES))
+        check_that_silence_counts(stage, clock)
+    stage.close()
+
+
+def test_who_hangs_up_in_the_middle_is_lost(running: Inside, clock: Clock) -> None:
+    stage = set_up(running, size=LARGE)
+    ref = stage.orders["n0"].body
+    assert ref is not None
+    with link(running) as raw:
+        raw.sendall(asks(stage, "GET", f"/jobs/main/bodies/{ref.digest}"))
+        crawl(stage, clock, lambda: receive(raw, PIECE_BYTES))
+    check_that_silence_counts(stage, clock)
+    stage.close()
