@@ -157,6 +157,14 @@ def hear(request: Request, coordinator: Coordinator, node: str) -> None:
         exchange.heard = partial(coordinator.presence.heard, node)
 
 
+def hear_sender(request: Request, coordinator: Coordinator) -> None:
+    """Do the same for a request that another coordinator answers, if a node sends it."""
+    secret = request.headers.get("authorization", "").partition(" ")[2].strip()
+    who = coordinator.directory.find(secret) if secret else None
+    if who is not None and who.role == "node":
+        hear(request, coordinator, who.name)
+
+
 def label(request: Request, job: str = "", version: int = -1, node: str = "", kind: str = "other") -> None:
     """Say what this request's bytes are to be booked under."""
     exchange = request.scope.get(SCOPE_KEY)

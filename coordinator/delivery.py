@@ -1,8 +1,8 @@
-"""Answers that go out slowly: while a node takes what it is sent, it is there, though it sends nothing itself.
+"""Answers that go out slowly: a node that takes bytes of an answer is there, though it sends nothing.
 
-A whole model may lie in the buffers of the kernel when the application is done with it. So the kernel is asked how much
-the other side has acknowledged; where it does not tell that (it is not Linux), the transport is asked what it still
-holds. In both cases it is the next machine that counts: a proxy that takes all at once is not the node.
+A whole model may lie in the kernel's buffers when the application has written it. So the kernel is asked for the bytes
+that the other side has acknowledged; where it does not tell them (another system than Linux), the transport is asked
+for the bytes that it still holds. In both cases the other side is the next machine: a proxy hides the node behind it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import struct
 import sys
 from collections.abc import Callable
 
-WATCHED_BYTES = 16 * 1024
-"""A shorter answer is not watched: at 1 kB/s it crosses within the default lease, or nearly so."""
+WATCHED_BYTES = 8 * 1024
+"""A shorter answer is not watched: at 1 kB/s it crosses within about half of the default lease."""
 
 TICK_S = 1.0
 

@@ -8,6 +8,7 @@ the functions that answer are the routes' own. Whatever else is asked for, or is
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
@@ -93,7 +94,7 @@ class Express:
 
     async def _report(self, request: Request, job: str) -> Response:
         node = node_of(request)
-        return await Hearing(request, self.coordinator, job, node).report(_body(request))
+        return await Hearing(request, self.coordinator, job, node).report(partial(_body, request))
 
 
 async def _body(request: Request) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -90,10 +90,10 @@ class Hearing:
 
     # Reports
 
-    async def report(self, body: Awaitable[bytes]) -> Response:
+    async def report(self, body: Callable[[], Awaitable[bytes]]) -> Response:
         """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
         hear(self.request, self.coordinator, self.node)
-        data = await body
+        data = await body()
         driver = self.coordinator.record(self.job).driver
         self._label(-1, "report")
         try:

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from fastapi import Request
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from coordinator import problems
+from coordinator.access import hear_sender
 from coordinator.app import operator_token
 from coordinator.auth import hashed
 from coordinator.forwarding import (
@@ -381,6 +383,8 @@ class Front:
         elif (own := self._own(scope["path"], ready=True)) is not None:
             await _say(sending, own)
         else:
+            if self._replica.owned is not None:  # the lead tells deputies which nodes are there
+                hear_sender(Request(scope), self._replica.owned.coordinator)
             try:
                 await self._replica.forwarder.forward(scope, receive, send, way)
             except Unanswered:

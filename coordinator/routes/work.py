@@ -198,7 +198,7 @@ async def news(caller: Caller, running: Sequence[Driver], holds: Held, only: set
 @router.post("/jobs/{job}/reports", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
 async def report(job: str, request: Request, node: Node, coordinator: Coord) -> Response:
     """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
-    return await Hearing(request, coordinator, job, node).report(request.body())
+    return await Hearing(request, coordinator, job, node).report(request.body)
 
 
 @router.post("/jobs/{job}/status", status_code=204, responses=errors(404), openapi_extra=BODY)

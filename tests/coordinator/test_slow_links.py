@@ -8,16 +8,21 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from coordinator import presence
+from coordinator.delivery import Delivery
 from tests.coordinator import clients
 from tests.coordinator.node import body, displacement
+from tests.coordinator.postgres import Cluster
 from tests.coordinator.raw import head
+from tests.coordinator.replicas import owners
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.stage import Stage, order_of, set_up
+from tests.coordinator.test_deputies import at_deputy, two
 from tests.runtime.servers import CERTIFICATE
 
 LEASE_S = 1.0
@@ -89,7 +94,7 @@ def crawl(stage: Stage, clock: Clock, step: Callable[[], object]) -> None:
 
 
 def lost(stage: Stage) -> list[str]:
-    return [note["text"] for note in stage.running.notes("main", "node") if note["text"].startswith("n0 is lost")]
+    return [note["text"] for note in stage.running.notes(stage.job, "node") if note["text"].startswith("n0 is lost")]
 
 
 def check_that_silence_counts(stage: Stage, clock: Clock) -> None:
@@ -173,3 +178,59 @@ def test_who_hangs_up_in_the_middle_is_lost(running: Inside, clock: Clock) -> No
         crawl(stage, clock, lambda: receive(raw, PIECE_BYTES))
     check_that_silence_counts(stage, clock)
     stage.close()
+
+
+class Held:
+    """Stands for a transport whose kernel tells nothing, and for the loop that looks at it."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.tick: Any = None
+
+    def get_write_buffer_size(self) -> int:
+        return self.nbytes
+
+    def get_extra_info(self, _name: str) -> Held:
+        return self
+
+    def getsockopt(self, *_: int) -> bytes:
+        raise OSError
+
+    def call_later(self, _delay: float, tick: Any) -> Any:
+        self.tick = tick
+
+    def look(self, nbytes: int) -> None:
+        """Let the loop look when the transport holds so many bytes."""
+        assert self.tick is not None
+        (tick, self.tick), self.nbytes = (self.tick, None), nbytes
+        tick()
+
+
+def test_where_the_kernel_tells_nothing_the_transport_is_asked() -> None:
+    held, heard = Held(), list[int]()
+    held.nbytes = 100
+    delivery = Delivery(held, held, 15.0)  # type: ignore[arg-type]
+    delivery.watch(lambda: heard.append(held.nbytes))
+    for nbytes in (100, 60, 60, 0):
+        held.look(nbytes)
+    assert heard == [60, 0]
+    assert held.tick is None, "nothing is left"
+
+
+def test_who_crawls_through_the_lead_is_there_for_a_deputy(cluster: Cluster, tmp_path: Path, clock: Clock) -> None:
+    """The lead takes the whole answer of the deputy at once, and tells it that the node is there."""
+    with two(cluster.database(), tmp_path, lease_s=LEASE_S) as pair:
+        pair[0].begin("first", nodes=9)
+        stage = set_up(pair[0], "second", size=LARGE)
+        assert owners(pair[0].database_url)["second"] == pair[1].url
+        ref = stage.orders["n0"].body
+        assert ref is not None
+        houses = pair[0].coordinator, at_deputy(pair)
+        with link(pair[0]) as raw:
+            raw.sendall(asks(stage, "GET", f"/jobs/second/bodies/{ref.digest}"))
+            for _ in range(STEPS):
+                clock.now += STEP_S
+                receive(raw, PIECE_BYTES)
+                until("n0 to be heard", lambda: all(one.presence.silent_s("n0") == 0.0 for one in houses), 5.0)
+        assert not lost(stage)
+        stage.close()
