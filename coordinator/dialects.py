@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Column, ColumnElement, Float, case, cast, func
 from sqlalchemy.dialects.postgresql import insert
 
-__all__ = ["finite", "insert", "plain_text", "said", "to_json", "whole_sum"]
+from shoal.strict_json import mended
+
+__all__ = ["finite", "insert", "said", "to_json", "whole_sum"]
 # `insert`: both dialects write ON CONFLICT … alike, and SQLite's compiler takes the clauses of PostgreSQL's class.
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """How numbers that JSON does not have are written down."""
-
-_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-_NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
 def whole_sum(values: ColumnElement[Any]) -> ColumnElement[int]:
@@ -36,22 +34,9 @@ def finite(value: ColumnElement[Any]) -> ColumnElement[float]:
     return case((value.in_(NOT_FINITE), None), else_=cast(value, Float))
 
 
-def plain_text(text: str) -> str:
-    """A text as PostgreSQL can keep it: without the character 0 and without halves of characters."""
-    return _NOT_TEXT.sub(_UNKNOWN, text)
-
-
 def to_json(value: Any) -> str:
     """JSON of which PostgreSQL can take parts: there, one text that it cannot keep spoils the whole document."""
     text = json.dumps(value)
     if "\\u0000" not in text and "\\ud" not in text:
         return text
-    return json.dumps(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return plain_text(value)
-    if isinstance(value, dict):
-        return {plain_text(name): _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return json.dumps(mended(value))

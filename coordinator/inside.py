@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from coordinator.forwarding import VOUCHED_KEY, Forwarder, Message, Scope, Unanswered
+from shoal import strict_json
 from shoal.core.tenure import Elsewhere
 
 OPERATOR = "operator"
@@ -36,8 +37,8 @@ class Reply:
     body: bytes
 
     def json(self) -> Any:
-        """Its values."""
-        return json.loads(self.body)
+        """Its values. Raises `ValueError`, or `RecursionError`."""
+        return strict_json.loads(self.body)
 
 
 class Inside:

@@ -24,7 +24,6 @@ from coordinator.settings import Settings
 from coordinator.tables import logs
 from shoal.runtime.log_lines import Line, Lines
 from shoal.runtime.logs import redact
-from shoal.strict_json import mended
 
 WAITING_MAX = 20_000
 """Lines of all nodes that may wait for the disk."""
@@ -101,8 +100,8 @@ class Logbook:
         if len(self._waiting) >= WAITING_MAX:
             self._lost[node] += 1
             return
-        row = {"at": at, "node": node, "job": mended(line.job), "round": line.round, "level": line.level}
-        row |= {"text": mended(redact(line.text)), "fields": mended(line.fields), "boot": boot, "number": line.number}
+        row = {"at": at, "node": node, "job": line.job, "round": line.round, "level": line.level}
+        row |= {"text": redact(line.text), "fields": line.fields, "boot": boot, "number": line.number}
         self._waiting.append(row)
 
     def take_in(self, rows: Sequence[dict[str, Any]]) -> None:

@@ -37,10 +37,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
-from coordinator.dialects import insert, plain_text, to_json
+from coordinator.dialects import insert, to_json
 from coordinator.seat import Post, Seat, clock, lock, reached
 from coordinator.tables import leases
 from shoal.core.errors import StorageFailed
+from shoal.strict_json import mended
 
 log = structlog.get_logger()
 
@@ -320,6 +321,6 @@ def _keep_plain_texts(connection: Any, _record: object) -> None:
 
     class Plain(StrDumperUnknown):
         def dump(self, obj: str) -> Any:
-            return super().dump(plain_text(obj))
+            return super().dump(mended(obj))
 
     connection.adapters.register_dumper(str, Plain)

@@ -137,7 +137,7 @@ class State:
         make_folder(folder)
         with storing(folder):
             path = folder / f"{name}.txt"
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")  # it may name a file in another encoding
             kept = sorted(folder.glob("*.txt"), key=lambda one: one.stat().st_mtime)
             for old in kept[:-ERRORS_KEPT]:
                 old.unlink(missing_ok=True)

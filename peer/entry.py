@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from shoal import strict_json
 from shoal.core.errors import InvalidPayload, ShoalError
 from shoal.runtime.address import parse
 from shoal.trust.papers import JoinCert
@@ -36,7 +37,7 @@ class Entry:
 def read_entry(text: bytes) -> Entry:
     """What a newcomer has shown; the certificate is not verified. Raises `InvalidPayload`."""
     try:
-        values: Any = json.loads(text)
+        values: Any = strict_json.loads(text)
         certificate, urls = values.pop("certificate"), values.pop("urls")
         fits = not values and len(urls) <= URLS_MAX and all(len(url) <= URL_CHARS for url in urls)
         entry = Entry(certificate.encode("ascii"), tuple(parse(url).url for url in urls))

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from peer.entry import URL_CHARS, URLS_MAX
+from shoal import strict_json
 from shoal.core.errors import InvalidPayload, ShoalError
 from shoal.heads import NAME, is_digest
 from shoal.runtime.address import parse
@@ -61,7 +62,7 @@ def read_token(text: str) -> Token:
         data = inflate.decompress(urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), VALUES_BYTES_MAX)
         if not inflate.eof:
             raise wrong
-        job, urls, charter, invitation = json.loads(data)
+        job, urls, charter, invitation = strict_json.loads(data)
         token = Token(job, _addresses(urls), charter, invitation.encode("ascii"))
     except (ValueError, TypeError, AttributeError, binascii.Error, zlib.error, RecursionError, ShoalError):
         raise wrong from None
@@ -88,7 +89,7 @@ class Joining:
 def read_joining(text: bytes) -> Joining:
     """Return the request of a newcomer; nothing in it is verified. Raises `InvalidPayload`."""
     try:
-        values: Any = json.loads(text)
+        values: Any = strict_json.loads(text)
         named = {name: values.pop(name) for name in ("invitation", "node", "pub", "urls")}
         joining = Joining(named["invitation"].encode("ascii"), named["node"], named["pub"], _addresses(named["urls"]))
         fits = not values and NAME.fullmatch(joining.node) and re.fullmatch(PUBLIC, joining.pub)

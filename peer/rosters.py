@@ -10,7 +10,6 @@ few others now and then, and at once (but at most every `PAUSE_S`) when somebody
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from peer.admission import Admission
 from peer.folder import Papers
 from peer.invitation import read_joining
 from peer.link import PeerLink, wall_s
+from shoal import strict_json
 from shoal.core.errors import Refused, ShoalError
 from shoal.runtime.threads import in_thread
 from shoal.trust.codes import refusal
@@ -172,7 +172,7 @@ class Rosters:
 def read_bundle(data: bytes) -> Mapping[str, bytes]:
     """Return the papers of an answer by the names of their files; not verified. Raises `Refused`."""
     try:
-        values: Any = json.loads(data)
+        values: Any = strict_json.loads(data)
         return {
             "job.toml": values["job"].encode("utf-8"),
             "charter.json": values["charter"].encode("ascii"),

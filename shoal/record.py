@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shoal import strict_json
 from shoal.core.errors import InvalidJob
 
 FORMAT: Literal["shoal-run/1"] = "shoal-run/1"
@@ -223,6 +224,7 @@ def loaded(text: str, source: str) -> RunRecord:
     """The record that a text holds. Raises `InvalidJob` that names `source`."""
     hint = "shoal simulate JOB.toml --record FILE and shoal export JOB --record FILE write such files"
     try:
+        strict_json.loads(text.encode())
         return RunRecord.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -232,6 +234,8 @@ def loaded(text: str, source: str) -> RunRecord:
             code="run.invalid",
             hint=hint,
         ) from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidJob(f"{source} is no record of a run: {error}", code="run.invalid", hint=hint) from None
 
 
 def _named(value: Any) -> Any:

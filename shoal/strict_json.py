@@ -31,6 +31,17 @@ def loads(data: bytes) -> Any:
     return found
 
 
+def kept(data: bytes) -> Any:
+    """The value of a file that a process of ours wrote: numbers may be NaN there, but texts are others'.
+
+    Raises `ValueError`, or `RecursionError`.
+    """
+    found = json.loads(data)
+    if wrong := flaw(found):
+        raise ValueError(wrong)
+    return found
+
+
 def encoded(value: dict[str, Any]) -> bytes:
     """A JSON text of these values. Texts that could not be stored or shown, such as a learner's error, are
     mended: the other side would refuse them."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from edge_client.spool import Kept, Spool
 from peer.folder import Awaited
+from shoal import strict_json
 from shoal.core.failover import Grant
 from shoal.core.machine import Result
 from shoal.core.message import Ref, Report, ref_of
@@ -68,7 +69,7 @@ class Desk(Spool):
         return found
 
     def _load_standing(self, data: bytes) -> Stood:
-        values = json.loads(data)
+        values = strict_json.kept(data)
         peer = values["peer"]
         if peer["gossip"] is not None:
             self._checked_ref(peer["gossip"]["slots"])
@@ -85,12 +86,12 @@ class Desk(Spool):
 
     def page(self) -> dict[str, Any] | None:
         """The job as its page showed it."""
-        found: dict[str, Any] | None = self._read("peer/job.json", json.loads)
+        found: dict[str, Any] | None = self._read("peer/job.json", strict_json.kept)
         return found
 
     def papers(self) -> dict[str, Any] | None:
         """Papers as they came."""
-        found: dict[str, Any] | None = self._read("peer/papers.json", json.loads)
+        found: dict[str, Any] | None = self._read("peer/papers.json", strict_json.kept)
         return found
 
     def grant(self) -> Grant:
@@ -190,12 +191,12 @@ class Desk(Spool):
 
 
 def _grant(data: bytes) -> Grant:
-    values = json.loads(data)
+    values = strict_json.kept(data)
     return Grant(int(values["term"]), int(values["life"]))
 
 
 def _checkpoints(data: bytes) -> list[tuple[bytes, Ref]]:
-    rows = json.loads(data)["checkpoints"]
+    rows = strict_json.kept(data)["checkpoints"]
     return [(str(row["manifest"]).encode("ascii"), _ref(*row["model"])) for row in rows]
 
 

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shoal import strict_json
 from shoal.checkpoint import MANIFESTS_MAX, OFFER_BYTES_MAX, Offer
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.runtime.store import FileBodies, FileSource, storing
@@ -92,7 +93,11 @@ def _values(path: Path) -> dict[str, Any]:
     with storing(path):
         if path.stat().st_size > OFFER_BYTES_MAX:
             raise InvalidPayload(f"{path} is too long to be what a node keeps")
-        found = json.loads(path.read_bytes())
+        data = path.read_bytes()
+    try:
+        found = strict_json.kept(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise InvalidPayload(f"{path} holds no table")
     return found

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
+from shoal.strict_json import flaw
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -45,6 +46,8 @@ class Address:
 
 def parse(url: str) -> Address:
     """The address that a person wrote. Raises `ShoalError` (`usage.address`) that says what is wrong with it."""
+    if why := flaw(url):
+        raise _wrong(url, f"it is {why}")
     try:
         parts = urlsplit(url)
         port = parts.port

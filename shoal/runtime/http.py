@@ -33,7 +33,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
-from shoal import __version__, wire
+from shoal import __version__, strict_json, wire
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.runtime import address as addresses
 
@@ -298,7 +298,7 @@ class Link:
             place = response.headers.get("location", "nowhere")
             return Refused(f"{self.address.url} redirects to {place}", code="http.redirect", hint="use that address")
         try:
-            found = json.loads(Answer(self, response).read(PROBLEM_BYTES_MAX))
+            found = strict_json.loads(Answer(self, response).read(PROBLEM_BYTES_MAX))
         except (ValueError, RecursionError, InvalidPayload):
             found = None
         values = found if isinstance(found, dict) else {}
@@ -342,7 +342,7 @@ class Link:
         ) as answer:
             data = answer.read(ANSWER_BYTES_MAX)
         try:
-            return json.loads(data) if data else None
+            return strict_json.loads(data) if data else None
         except (ValueError, RecursionError):
             raise self.foreign() from None
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.runtime.logs import redact, redacted
+from shoal.strict_json import mended
 
 LINES_MAX = 5000
 TEXT_CHARACTERS_MAX = 4000
@@ -99,12 +100,13 @@ def _values(record: logging.LogRecord) -> dict[str, Any]:
     text = "\n".join(str(said[name]) for name in ("event", "exception") if said.get(name))
     rest = {str(k): v for k, v in said.items() if k not in _PLACED and not str(k).startswith("_")}
     number = said.get("round")
-    return {
+    found = {
         "text": text[:TEXT_CHARACTERS_MAX],
         "job": str(said.get("job") or ""),
         "round": number if isinstance(number, int) else None,
         "fields": _small(rest),
     }
+    return {name: mended(value) for name, value in found.items()}  # a name of a file may be in another encoding
 
 
 def _small(fields: dict[str, Any]) -> dict[str, Any]:

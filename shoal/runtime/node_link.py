@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import structlog
 
-from shoal import peer_wire, wire
+from shoal import peer_wire, strict_json, wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
 from shoal.runtime.backoff import RETRY_AFTER_S_MAX
@@ -213,7 +213,7 @@ class NodeLink(Link):
             if answer.status == 304:
                 return None
         with self._understood():
-            found = json.loads(data)
+            found = strict_json.loads(data)
             charter, roster = str(found["charter"]), str(found["roster"])
             certificate = str(found.get("certificate", "")).encode("ascii")
             return SealedPapers(int(found["version"]), charter.encode("ascii"), roster.encode("ascii"), certificate)
@@ -227,7 +227,7 @@ class NodeLink(Link):
             if answer.status == 304:
                 return None
         with self._understood():
-            return str(json.loads(data)["manifest"]).encode("ascii")
+            return str(strict_json.loads(data)["manifest"]).encode("ascii")
 
     def knock(self, job: str, term: int) -> Lease:
         """Ask whether the coordinator is there, and tell it this node's term; its own is above. -1: only ask.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from shoal import strict_json
 from shoal.core.errors import InvalidPayload, Unreachable
 from shoal.runtime.backoff import Backoff, tries
 from shoal.runtime.http import Answer, Link
@@ -95,6 +95,6 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
 
 def _values(text: str) -> Any:
     try:
-        return json.loads(text)
+        return strict_json.loads(text.encode())
     except (ValueError, RecursionError):
         raise InvalidPayload(f"an event with data that are no JSON: {text[:60]!r}", code="sse.invalid") from None

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from coordinator.logbook import Logbook
 from coordinator.openapi import document
-from coordinator.settings import Settings
-from shoal.runtime.log_lines import Line
 from tests.coordinator.server import OPERATOR, inside
 from tests.coordinator.stage import Stage, problem, set_up
 
@@ -110,14 +105,3 @@ def test_a_pause_with_a_broken_reason_breaks_nothing(ask: Any) -> None:
     whole = b'{"why": "caf\\u00e9 \\ud83d\\ude00"}'
     assert ask("POST", "/api/v1/jobs/main/pause", whole).json()["state_why"] == "café 😀"
     assert ask("POST", "/api/v1/jobs/main/resume", b'{"why": "again"}').status_code == 200
-
-
-def test_lines_of_the_coordinators_own_can_be_kept(tmp_path: Path) -> None:
-    book = Logbook(Settings(data=tmp_path))
-    fields = {"path": "/data/caf\udce9", "nul\0": ["a\0b"]}
-    book.take("n0", "boot", [Line(1, 0.0, logging.INFO, "a\udce9b\0c", "job\0", None, fields)], 0)
-    (row,) = book.gather()
-    assert json.dumps(row, ensure_ascii=False).encode()
-    assert "\0" not in str(row)
-    assert row["text"] == "a\ufffdbc"
-    assert row["fields"]["path"] == "/data/caf\ufffd"

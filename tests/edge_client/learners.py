@@ -56,6 +56,8 @@ class VectorLearner:
     def _misbehave(self) -> None:
         if self.fault == "raise":
             raise ValueError("the data\nare gone")
+        if self.fault == "text":
+            raise ValueError("no file caf\udce9\0")
         if self.fault == "exit":
             sys.exit(7)
         if self.fault == "die":

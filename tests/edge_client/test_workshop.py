@@ -268,7 +268,7 @@ def test_the_learners_error_comes_with_its_own_traceback(tmp_path: Path, apart: 
 
 
 def test_what_goes_wrong_is_told_as_in_a_thread(tmp_path: Path, apart: Callable[..., Apart]) -> None:
-    for fault in ("raise", "exit", "nan", "metric"):
+    for fault in ("raise", "exit", "nan", "metric", "text"):
         told = []
         for shop in (Here(EdgeSettings(), VectorLearner(fault=fault)), apart(options={"fault": fault})):
             shop.open()
@@ -279,7 +279,7 @@ def test_what_goes_wrong_is_told_as_in_a_thread(tmp_path: Path, apart: Callable[
             told.append((type(error), error.code, error.message, error.hint, whence(error)))
         assert told[0][:4] == told[1][:4]
         assert told[0][4].splitlines()[-1:] == told[1][4].splitlines()[-1:]
-        assert ("_misbehave" in told[1][4]) == (fault in ("raise", "exit"))
+        assert ("_misbehave" in told[1][4]) == (fault in ("raise", "exit", "text"))
 
 
 @pytest.mark.parametrize(

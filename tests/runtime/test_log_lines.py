@@ -11,6 +11,7 @@ import structlog
 
 from shoal.runtime import logs
 from shoal.runtime.log_lines import FIELDS_BYTES_MAX, TEXT_CHARACTERS_MAX, Lines
+from shoal.strict_json import flaw
 
 
 @pytest.fixture
@@ -55,6 +56,14 @@ def test_nothing_secret_is_kept(lines: Lines) -> None:
     for secret in ("abcdefgh", "geheim", "abc.def"):
         assert secret not in said
     assert "[redacted]" in said
+
+
+def test_every_line_can_be_sent_and_shown(lines: Lines) -> None:
+    """A coordinator would refuse all the lines of a request for one with half a character."""
+    structlog.get_logger("x").bind(job="job\0").warning("no caf\udce9\0", path="/caf\udce9", **{"nul\0": ["a\0b"]})
+    ((line,), _) = lines.take(10)
+    assert (line.text, line.job, line.fields["path"]) == ("no caf\ufffd", "job", "/caf\ufffd")
+    assert flaw([line.text, line.job, line.fields]) == ""
 
 
 def test_the_oldest_give_way_and_are_counted(lines: Lines) -> None:
