@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from peer.status import Summary
     from shoal.core.gossip import Learned
     from shoal.core.message import Metrics
+    from shoal.core.tree import Tree
+    from shoal.spec import JobSpec
 
 Learner = Annotated[
     str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
@@ -131,22 +133,28 @@ def new(
     FOLDER/operator.pem. Called again, it admits more peers.
     """
     from peer.invite import invite
-    from shoal.learn.loading import load_learner
     from shoal.spec import load_job
 
     share_cache()
     spec = load_job(file)
     invited = [invited_of(text) for text in peer]
-    target = learner or spec.learner
-    if not target:
-        raise InvalidJob("the job names no learner", code="learner.missing", hint="say --learner FILE.py:NAME")
-    given = {**spec.options, **(assignments(option, "--option") if option else {})}
-    model = load_learner(target, given).init(spec.seed)
+    model = initial_model(spec, learner, option)
     where = folder or Path(f"{spec.name}-peers")
     roster = invite(file, model, invited, where)
     nodes = [one.node for one in roster.peers]
     rows = [(node, f"shoal peer run {safe(where / node)}") for node in nodes]
     out.answer({"folder": where, "roster": roster.version, "peers": nodes}, pairs(rows))
+
+
+def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | None) -> Tree:
+    """Return the model that a job begins with, made by the learner of its file or this one. Raises `ShoalError`."""
+    from shoal.learn.loading import load_learner
+
+    target = learner or spec.learner
+    if not target:
+        raise InvalidJob("the job names no learner", code="learner.missing", hint="say --learner FILE.py:NAME")
+    given = {**spec.options, **(assignments(option, "--option") if option else {})}
+    return load_learner(target, given).init(spec.seed)
 
 
 def invited_of(text: str) -> Invited:

@@ -14,9 +14,8 @@ import typer
 from shoal.cli.data import share_cache
 from shoal.cli.options import JobFile, spread
 from shoal.cli.output import out
-from shoal.cli.peer import JOINED, End, Mine, Net, take_part
+from shoal.cli.peer import JOINED, End, Mine, Net, initial_model, take_part
 from shoal.cli.text import safe
-from shoal.cli.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.words import counted
 
@@ -151,7 +150,6 @@ def found(file: Path, folder: Path, node: str, here: Here, mine: Mine) -> None:
     """Make the operator's folder with this peer in it, or move this peer. Raises `ShoalError`."""
     from peer.folder import config_sha, read_papers
     from peer.invite import Invited, invite
-    from shoal.learn.loading import load_learner
     from shoal.spec import load_job
 
     known = listed_urls(folder / node)
@@ -161,12 +159,7 @@ def found(file: Path, folder: Path, node: str, here: Here, mine: Mine) -> None:
         raise InvalidJob(f"{file} is not the job in {folder}", code="peer.config", hint=hint)
     if urls == known:
         return
-    spec = load_job(file)
-    target = mine.learner or spec.learner
-    if not target:
-        raise InvalidJob("the job names no learner", code="learner.missing", hint="say --learner FILE.py:NAME")
-    given = {**spec.options, **(assignments(mine.option, "--option") if mine.option else {})}
-    model = load_learner(target, given).init(spec.seed)
+    model = initial_model(load_job(file), mine.learner, mine.option)
     invite(file, model, [Invited(node, urls[0] if urls else "")], folder)
 
 
