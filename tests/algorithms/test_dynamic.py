@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from shoal.core.schedule import Close, Decision, View
 from shoal.filters.quantize import Quantize
 from shoal.schedules.drift import Drift
 from shoal.simulation import payload_bytes
-from tests.algorithms.averaging import BYTES_8, NODES, With, dynamic, periodic, run
+from tests.algorithms.averaging import BYTES_8, NODES, Run, With, dynamic, periodic, run
 from tests.nightly import at_night
 
 DELTA = 1.0
@@ -40,25 +41,30 @@ def test_models_stay_close_and_their_mean_is_kept(balancing: str) -> None:
     assert max(divergence) > 0.1 * DELTA, "nothing was near the threshold: this has shown nothing"
 
 
+@cache
+def drifting(checks: int, seed: int = 0) -> Run:
+    """A run in which labels change their names half-way."""
+    return run(dynamic(checks, DELTA, in_step=True), 5 * checks, seed=seed)
+
+
 @pytest.mark.slow
-def test_bytes_beside_periodic_averaging() -> None:
+@pytest.mark.parametrize("checks", at_night([140, 200], but=[140]))
+def test_bytes_beside_periodic_averaging(checks: int) -> None:
     """A2b: labels change their names half-way; a fifth of the bytes of averaging at every check, at nearly its
     accuracy, where nodes that never speak fall behind."""
-    checks, drift_at = 200, 1000
-    every = run(periodic(checks), drift_at)
-    drifting = run(dynamic(checks, DELTA, in_step=True), drift_at)
-    alone = run(periodic(checks, share=0.0), drift_at)
-    assert drifting.nbytes <= every.nbytes / 5
-    assert drifting.local >= every.local - 0.015
+    every = run(periodic(checks), 5 * checks)
+    alone = run(periodic(checks, share=0.0), 5 * checks)
+    assert drifting(checks).nbytes <= every.nbytes / 5
+    assert drifting(checks).local >= every.local - 0.015
     assert alone.local <= every.local - 0.03
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", at_night([0, 1, 2], but=[0]))
-def test_more_is_said_after_a_drift(seed: int) -> None:
+@pytest.mark.parametrize(("checks", "seed"), at_night([(140, 0), (200, 0), (200, 1), (200, 2)], but=[(140, 0)]))
+def test_more_is_said_after_a_drift(checks: int, seed: int) -> None:
     """A2c: 1.7 times as many synchronisations in the quarter after the drift as in the one before; then fewer again."""
-    probes = run(dynamic(200, DELTA, in_step=True), 1000, seed=seed).probes
-    quarters = np.histogram(probes[0].begun, bins=[1, 501, 1001, 1501, 2001])[0]
+    begun = drifting(checks, seed).probes[0].begun
+    quarters = np.histogram(begun, bins=1 + np.arange(5) * checks * 10 / 4)[0]
     assert quarters[2] >= 1.7 * quarters[1]
     assert quarters[3] < quarters[2]
 
@@ -74,9 +80,10 @@ class Stale(Drift):
         ]
 
 
-def test_the_reference_has_to_move() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("checks", at_night([80, 150], but=[80]))
+def test_the_reference_has_to_move(checks: int) -> None:
     """A2d: with one that never moves soon every check is a violation."""
-    checks = 150
     job = dynamic(checks, DELTA, in_step=True)
     stale = run(With(job, Stale(delta=DELTA, in_step=True, min_nodes=NODES)))
     assert stale.syncs >= 0.8 * checks
@@ -94,10 +101,11 @@ def test_a_job_that_starts_from_a_trained_model_is_as_quiet() -> None:
 
 
 @pytest.mark.slow
-def test_eight_bits_are_enough() -> None:
+@pytest.mark.parametrize("checks", at_night([60, 300], but=[60]))
+def test_eight_bits_are_enough(checks: int) -> None:
     """A2e: differences to the reference in 8 bits: a quarter of the bytes, and the accuracy stays."""
-    plain = run(dynamic(300, DELTA, in_step=True))
-    coded = run(dynamic(300, DELTA, in_step=True, filters=BYTES_8))
+    plain = run(dynamic(checks, DELTA, in_step=True))
+    coded = run(dynamic(checks, DELTA, in_step=True, filters=BYTES_8))
     assert abs(plain.local - coded.local) <= 0.003
     assert abs(plain.syncs - coded.syncs) <= 2
     model = plain.result.model
