@@ -6,7 +6,8 @@ from shoal.sim.swarm import Broken, run_seed
 from tests.sim.mutants import MUTANTS
 
 SEEDS_MAX = 1500
-"""The slowest to be found needed 665 when this was written."""
+HARD = (29, 67, 98, 110, 342, 429, 796)
+"""Seeds that found, when this was written, the bugs that few others find: they come first, to save time."""
 
 FOUND_BY = {
     "acknowledged_before_commit": "kept|ends",
@@ -65,5 +66,5 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def run_all() -> None:
-    for seed in range(SEEDS_MAX):
+    for seed in (*HARD, *range(SEEDS_MAX)):
         run_seed(seed)

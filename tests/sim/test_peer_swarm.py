@@ -32,7 +32,7 @@ def run_seeds(seeds: range) -> None:
         run_seed(seed)
 
 
-@pytest.mark.parametrize("first", at_night(range(0, SEEDS, CHUNK), but=range(0, 400, CHUNK)))
+@pytest.mark.parametrize("first", at_night(range(0, SEEDS, CHUNK), but=range(0, 200, CHUNK)))
 def test_no_run_breaks(first: int) -> None:
     run_seeds(range(first, first + CHUNK))
 
@@ -73,19 +73,19 @@ def test_the_swarm_is_varied() -> None:
 
 
 def test_processes_really_die_and_models_really_mix() -> None:
-    flocks = [run_seed(seed) for seed in range(60)]
+    flocks = [run_seed(seed) for seed in range(30)]
     assert sum(peer.disk.boot - 1 for flock in flocks for peer in flock.peers.values()) > 50
     mixed = [
         sum(len(peer.gossip.me.seen) > 1 for peer in flock.peers.values() if peer.gossip is not None)
         for flock in flocks
     ]
-    assert sum(count > 0 for count in mixed) > 50
+    assert sum(count > 0 for count in mixed) > 25
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
     first: list[str] = []
     second: list[str] = []
-    for seed in range(12):
+    for seed in (2, 5, 6, 8):  # each way of mixing, with crashes
         run_seed(seed, first.append)
         run_seed(seed, second.append)
     assert first == second
@@ -224,7 +224,7 @@ def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> N
 def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
     """Every third push is refused, and taken back."""
     monkeypatch.setattr(PushSumMixer, "_fault", lambda self, push, me: "bad luck" if push.id[2] % 3 == 0 else "")
-    flocks = [run(scenario) for scenario in map(draw, range(300)) if isinstance(scenario.mixing, PushSum)]
+    flocks = [run(scenario) for scenario in map(draw, range(120)) if isinstance(scenario.mixing, PushSum)]
     refused = [
         note for flock in flocks for peer in flock.peers.values() for note in peer.notes if note.kind == "refusal"
     ]
@@ -240,7 +240,7 @@ def test_what_is_declined_is_neither_lost_nor_counted_twice(monkeypatch: Patch) 
         self.feed(Decline(message, "bad luck") if heard[self.name] % 4 == 0 else message)
 
     monkeypatch.setattr(Peer, "receive", receive)
-    for scenario in map(draw, range(120)):
+    for scenario in map(draw, range(60)):
         if isinstance(scenario.mixing, Pairwise | PushSum):
             run(scenario)
     assert sum(heard.values()) > 1000
