@@ -20,21 +20,28 @@ from shoal.schedules.rounds import Rounds
 
 
 async def look(connection: AsyncConnection, record: Record, number: int, after: int, limit: int) -> Round:
-    """That round of a job: the next `limit` of its reports after one. Raises `Refused` when it was not opened yet."""
-    job = record.spec.name
+    """That round of a job: the next `limit` of its reports after one. Raises `Refused` when it was not opened yet.
+
+    Waits for a round that is closed, as everybody has been shown, and not written yet.
+    """
+    job, driver = record.spec.name, record.driver
     mine = (reports.c.job == job, reports.c.round == number)
     later = select(reports).where(*mine, reports.c.id > after).order_by(reports.c.id).limit(limit + 1)
     version = select(versions).where(versions.c.job == job, versions.c.number == number)
     row = (await connection.execute(version)).first()
+    if row is None and driver is not None and number <= driver.hub.version:
+        await connection.rollback()  # what is written meanwhile is to be seen
+        await driver.written()
+        row = (await connection.execute(version)).first()
     found = (await connection.execute(later)).all()
-    opened = row.opened if row is not None else _opened(record.driver, number)
+    opened = row.opened if row is not None else _opened(driver, number)
     if opened is None:
         raise Refused(f"round {number} of job {job} has not begun", code="round.unknown", hint="see GET …/versions")
     shown, rest = found[:limit], len(found) > limit
     clients = [_counted(one, opened) for one in shown]
-    if row is None and not rest and record.driver is not None:
-        clients += _pending(record.driver, opened, {one.order for one in shown})
-    seconds = row.closed - row.opened if row is not None else _lasted(record.driver, opened)
+    if row is None and not rest and driver is not None:
+        clients += _pending(driver, opened, {one.order for one in shown})
+    seconds = row.closed - row.opened if row is not None else _lasted(driver, opened)
     schedule = record.spec.build_schedule()
     rounds = schedule if isinstance(schedule, Rounds) else None
     return Round(
@@ -43,7 +50,7 @@ async def look(connection: AsyncConnection, record: Record, number: int, after: 
         why="" if row is None else row.why,
         opened_at=None if row is None else iso(row.closed_at - seconds),
         seconds=seconds,
-        asked=_asked(record.driver) if row is None else row.asked,
+        asked=_asked(driver) if row is None else row.asked,
         quorum=rounds.quorum if rounds else None,
         quorum_s=await _quorum_s(connection, mine, opened, rounds.quorum) if rounds else None,
         deadline_s=rounds.deadline_after(await _before(connection, job, number)) if rounds else None,

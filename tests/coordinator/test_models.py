@@ -171,7 +171,10 @@ def test_a_model_that_is_being_promoted_is_not_cleared_away_meanwhile(stage: Sta
     assert running.job("main")["labels"] == {"other": 1}
 
 
-def test_a_version_that_is_shown_can_be_fetched_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["models", "rounds"])
+def test_a_version_that_is_shown_can_be_fetched_at_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     """The writer is held while a reader fetches each version as soon as the job shows it."""
     project, go = journal.project, threading.Event()
 
@@ -187,14 +190,17 @@ def test_a_version_that_is_shown_can_be_fetched_at_once(stage: Stage, monkeypatc
             assert stage.report(node=node.node).status_code == 200
         until("the version", lambda number=number: stage.running.job("main")["version"] == number)
         answers: list[httpx.Response] = []
-        fetch = threading.Thread(target=lambda answers=answers: answers.append(newest(stage)))
+        fetch = threading.Thread(target=lambda answers=answers: answers.append(newest(stage, what)))
         fetch.start()
         fetch.join(0.5)
         early = list(answers)
         go.set()
         assert not early, f"version {number} is not written yet: {early[0].text}"
         fetch.join(60)
-        assert hashlib.sha256(answers[0].content).hexdigest() == stage.running.job("main")["model"]["digest"]
+        if what == "models":
+            assert hashlib.sha256(answers[0].content).hexdigest() == stage.running.job("main")["model"]["digest"]
+        else:
+            assert answers[0].json()["state"] == "closed"
 
 
 def test_a_version_that_cannot_be_written_is_not_said_to_be_missing(
@@ -214,7 +220,7 @@ def test_a_version_that_cannot_be_written_is_not_said_to_be_missing(
     problem(stage.running.request("GET", "/api/v1/jobs/main/models/7"), 404, "model.unknown")
 
 
-def newest(stage: Stage) -> httpx.Response:
-    """The answer to a request for the model of the version that the job shows."""
+def newest(stage: Stage, what: str = "models") -> httpx.Response:
+    """The answer to a request for the model, or the round, of the version that the job shows."""
     version = stage.running.job("main")["version"]
-    return stage.running.request("GET", f"/api/v1/jobs/main/models/{version}")
+    return stage.running.request("GET", f"/api/v1/jobs/main/{what}/{version}")
