@@ -1,4 +1,4 @@
-"""A node's process that ends itself with SIGKILL at a named point: `python -m tests.edge_client.child POINT NTH`.
+"""A node's process that ends itself with SIGKILL at a named point (see `forked`).
 
 With `SINCE` in the environment, a point counts from when there is a file of that name.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 from edge_client.running import run
@@ -32,7 +31,3 @@ def main(point: str, nth: int) -> int:
 
     with installed():
         return run(load(EdgeSettings, "edge"), at=at)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -5,11 +5,8 @@ What a missing fsync would lose is not seen here (the kernel survives); the orde
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +18,7 @@ from shoal.core.tree import digest
 from shoal.spec import parse_job
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
+from tests.edge_client.forked import CHILD, begin
 from tests.edge_client.learners import VectorLearner
 from tests.edge_client.remembering import installed
 
@@ -40,8 +38,7 @@ ELSEWHERE = {f"rejoining.{step}" for step in STEPS}
 
 def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8) -> int:
     """Run a node's process; its exit code, negative for a signal."""
-    environment = {
-        **os.environ,
+    given = {
         "POINTS": str(place.folder / "points"),
         "SHOAL_EDGE__URL": place.url,
         "SHOAL_EDGE__TOKEN": "sht_one",
@@ -52,11 +49,12 @@ def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8) -> 
         "SHOAL_EDGE__LEARNER": str(ROOT / "tests/edge_client/learners.py:learner"),
         "SHOAL_EDGE__OPTIONS": f'{{"size": {size}}}',
     }
-    command = [sys.executable, "-m", "tests.edge_client.child", point, str(nth)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode
+    log = place.folder / "log"
+    process = begin(CHILD, given, log, point, nth)
+    process.join(60)
+    assert process.exitcode in (0, -signal.SIGKILL), log.read_text()
+    assert "Traceback" not in log.read_text(), log.read_text()
+    return process.exitcode
 
 
 def check(coordinator: Coordinator, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""A node's process on a bad network: `python -m tests.peering.faulty`. What is bad is said in files, and may change.
+"""A node's process on a bad network. What is bad is said in files, and may change.
 
 FAULTS/cut        lines "a b": letters from a never reach b
 FAULTS/weather    one letter in ten is answered in vain; one in ten is given up by its sender, and comes later
@@ -16,7 +16,7 @@ from typing import Any
 
 from peer.link import PeerLink
 from shoal.core.errors import ShoalError, Unreachable
-from tests.edge_client.child import main
+from tests.edge_client import child
 
 LATE_S = 1.0
 
@@ -49,8 +49,9 @@ def in_vain(post: Post, *given: Any) -> None:
         sys.stderr.write(f"late: {error}\n")
 
 
-if __name__ == "__main__":
+def main(point: str, nth: int) -> int:
+    """Run a node there."""
     name = os.environ["SHOAL_EDGE__NAME"]
     bad = on_a_bad_network(PeerLink._post, name, Path(os.environ["FAULTS"]), random.Random(f"{name}/{os.getpid()}"))
     PeerLink._post = bad  # type: ignore[method-assign]
-    sys.exit(main("nowhere", 1))
+    return child.main(point, nth)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from edge_client.settings import EdgeSettings
 from shoal.core.peer import Peer
 from shoal.runtime.pump import Pump
 from tests.coordinator.server import PATIENCE_S, Server, until
+from tests.edge_client.forked import CHILD
+from tests.edge_client.forked import begin as begin_process
 from tests.peer.stage import free_ports
 from tests.peering.learner import Counting
 
@@ -28,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 JOB = "main"
 SHORT = {"ttl_s": 3.0, "grace_s": 1.5, "dwell_s": 2.0, "settle_s": 3.0, "period_s": 0.5}
 LONG = {"ttl_s": 3600.0}
+MIXING = {"name": "pairwise", "patience_s": 2.0, "slot_s": 4.0}
+"""Models are of a few numbers: nobody has to be waited for as long as for a large one."""
 
 
 def settings(server: Server, folder: Path, name: str, **more: Any) -> dict[str, Any]:
@@ -88,38 +91,38 @@ class Process:
         (self.port,) = free_ports(1)
         listens = f"127.0.0.1:{self.port}"
         self._given = {**settings(server, folder, name, peer_listen=listens), **options.pop("given", {})}
-        self._module = options.pop("module", "tests.edge_client.child")
+        self._module = options.pop("module", CHILD)
         self._options, self.folder, self.name = options, folder, name
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkServerProcess | None = None
 
     def start(self, point: str = "nowhere", nth: int = 1, since: Path | None = None) -> Process:
         """Begin a life, which ends at that point when it is come to for the nth time (`since` that file exists)."""
         given = {**self._given, "jobs": f'["{JOB}"]', "learner": str(ROOT / "tests/peering/learner.py:learner")}
         options = {key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()}
-        environment = {
-            **os.environ,
+        settings = {
             "FAULTS": str(self.folder),
             "POINTS": str(self.folder / f"{self.name}.points"),
             "SINCE": str(since or ""),
             **{f"SHOAL_EDGE__{key.upper()}": str(value) for key, value in given.items()},
             "SHOAL_EDGE__OPTIONS": str(options).replace("'", '"'),
         }
-        command = [sys.executable, "-m", self._module, point, str(nth)]
-        with (self.folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        self._process = begin_process(self._module, settings, self.folder / f"{self.name}.log", point, nth)
         return self
 
     @property
     def ended(self) -> int | None:
         """How it ended; None while it lives."""
         assert self._process is not None
-        return self._process.poll()
+        return self._process.exitcode
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         """End it like that."""
         assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(PATIENCE_S)
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+        self._process.join(PATIENCE_S)
+        assert self._process.exitcode is not None
+        return self._process.exitcode
 
     def status(self) -> dict[str, Any]:
         """What it says of itself; nothing while it does not answer."""
@@ -136,7 +139,7 @@ class Process:
 
 def begin(server: Server, nodes: int, **gossip: Any) -> None:
     """A job of many rounds that its nodes may carry on."""
-    server.begin(JOB, nodes=nodes, rounds=10_000, gossip={"allowed": True, **gossip})
+    server.begin(JOB, nodes=nodes, rounds=10_000, gossip={"allowed": True, "mixing": MIXING, **gossip})
 
 
 def acquainted(server: Server, nodes: list[Any], version: int = 1) -> None:

@@ -20,7 +20,7 @@ AWAY = [
     ("work.done", 2),
 ]
 HANDOVER = [("standing.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
-PATIENT = {"ttl_s": 6.0, "grace_s": 3600.0, "dwell_s": 0.0}
+PATIENT = {"ttl_s": 3.0, "grace_s": 3600.0, "dwell_s": 0.0}
 """Nobody leaves by itself, and who is back unasked does not wait long until it says so."""
 COUNTED = [("report.answered", 1), ("spool.removed", 1)]
 OFTEN = [

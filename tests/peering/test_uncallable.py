@@ -22,8 +22,7 @@ def test_they_mix_through_the_one_that_can_be_called(
     server: Server, process: Callable[..., Process], tmp_path: Path
 ) -> None:
     """Answers are lost and letters come late; the weighted mean is where it must be when all are back."""
-    mixing = {"name": "pairwise", "patience_s": 2.0, "slot_s": 4.0}
-    begin(server, len(WEIGHTS), period_s=0.5, mixing=mixing, **LONG)
+    begin(server, len(WEIGHTS), period_s=0.5, **LONG)
     nodes = {}
     for name, weight in WEIGHTS.items():
         given = {"train_in": "thread", **({} if name == "a" else {"peer_listen": "none"})}
