@@ -75,10 +75,14 @@ class Threaded:
         company = pump.circle.company if isinstance(pump, PeerPump) else None
         return company is not None and len(company.membership.live()) >= others
 
-    def leave(self) -> Any:
-        """End in good order; what came of it."""
+    def begin_to_leave(self) -> None:
+        """Begin to end in good order."""
         if not self.outcome:
             self._loop.call_soon_threadsafe(self.agent.leave)
+
+    def leave(self) -> Any:
+        """End in good order; what came of it."""
+        self.begin_to_leave()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "it goes on and on"
         return self.outcome[0]

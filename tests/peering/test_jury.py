@@ -48,7 +48,7 @@ def test_a_model_of_minus_three_times_is_declined_and_its_sender_in_the_end_not_
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
     victim = alone(server, threaded, tmp_path, Knowing, loss_gate=1.5)
-    (tmp_path / "hold").unlink()  # local rounds go on, and teach nothing
+    victim.hold.unlink()  # local rounds go on, and teach nothing
     gossip = victim.pump.peer.gossip
     assert gossip is not None
     poison, fine = body_of(scale(gossip.me.model, -3.0)), body_of(gossip.me.model)
@@ -79,7 +79,7 @@ def test_what_is_as_good_as_its_own_is_mixed_once_it_can_be_measured(
     assert gossip is not None
     kind, never = said(victim.voice(), 1, body_of(gossip.me.model))
     assert (kind, never.why) == (Never, LATE), "a local round is being made, by the only learner that there is"
-    (tmp_path / "hold").unlink()
+    victim.hold.unlink()
     body = body_of(scale(gossip.me.model, 1.01))
     voices = iter(victim.voice, None)
     until("it to be measured", lambda: said(next(voices), 1, body)[0] is Swapped)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,8 +71,8 @@ class EdgeVoice(Voice):
 class Victim:
     """The edge client `a`, alone and away, that rests."""
 
-    def __init__(self, node: Threaded, folder: Path) -> None:
-        self.node, self.folder, self._boot = node, folder, 2**53
+    def __init__(self, node: Threaded, folder: Path, hold: Path) -> None:
+        self.node, self.folder, self.hold, self._boot = node, folder, hold, 2**53
         assert node.agent.peering is not None
         self.url = node.agent.peering.porch.contact().urls[0]
 
@@ -124,23 +124,31 @@ class Victim:
 
 
 @pytest.fixture
-def victim(server: Server, threaded: Callable[..., Threaded], tmp_path: Path) -> Victim:
-    return alone(server, threaded, tmp_path)
+def victim(server: Server, threaded: Callable[..., Threaded], tmp_path: Path) -> Iterator[Victim]:
+    made = alone(server, threaded, tmp_path)
+    yield made
+    made.hold.unlink()
 
 
 def alone(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path, kind: type[Still] = Still, **gossip: Any
 ) -> Victim:
     server.begin(JOB, nodes=3, rounds=10_000, gossip={"allowed": True, "ttl_s": 3600.0, **gossip})
-    hold = tmp_path / "hold"
-    nodes = [threaded(name, kind(number, hold), jobs=[JOB]) for number, name in enumerate("abc", 40)]
+    holds = [tmp_path / f"hold-{name}" for name in "abc"]
+    nodes = [
+        threaded(hold.name[-1], kind(number, hold), jobs=[JOB], answer_s=0.2) for number, hold in enumerate(holds, 40)
+    ]
     until("all to listen", lambda: all(node.agent.peering is not None for node in nodes))
-    made = Victim(nodes[0], tmp_path)
+    made = Victim(nodes[0], tmp_path, holds[0])
     until("them to be known", lambda: made.alive() == 2)
     until("what they may claim", lambda: all(peer.examples for peer in made.company.papers.roster.peers))
-    hold.touch()
+    for hold in holds:
+        hold.touch()
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: made.status().get("state") == "away")
+    for node, hold in zip(nodes[1:], holds[1:], strict=True):
+        node.begin_to_leave()
+        hold.unlink()
     for node in nodes[1:]:
         node.leave()
     until("it to rest", lambda: not made.pump.peer.gossip.mixer.busy)  # type: ignore[union-attr]
