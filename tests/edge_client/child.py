@@ -1,4 +1,4 @@
-"""A node's process that ends itself with SIGKILL at a named point (see `forked`).
+"""A node's process that ends itself with SIGKILL at a named point (see `tests.forked`).
 
 With `SINCE` in the environment, a point counts from when there is a file of that name.
 """

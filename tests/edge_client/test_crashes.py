@@ -16,11 +16,12 @@ from shoal.core.algorithm import tree_slot
 from shoal.core.machine import Version
 from shoal.core.tree import digest
 from shoal.spec import parse_job
+from tests.edge_client.child import main
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
-from tests.edge_client.forked import CHILD, begin
 from tests.edge_client.learners import VectorLearner
 from tests.edge_client.remembering import installed
+from tests.forked import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ("written", "synced", "renamed", "kept")
@@ -50,11 +51,10 @@ def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8) -> 
         "SHOAL_EDGE__OPTIONS": f'{{"size": {size}}}',
     }
     log = place.folder / "log"
-    process = begin(CHILD, given, log, point, nth)
-    process.join(60)
-    assert process.exitcode in (0, -signal.SIGKILL), log.read_text()
+    code = Forked(main, point, nth, out=log, errors=log, more=given).wait(60)
+    assert code in (0, -signal.SIGKILL), log.read_text()
     assert "Traceback" not in log.read_text(), log.read_text()
-    return process.exitcode
+    return code
 
 
 def check(coordinator: Coordinator, rounds: int) -> None:

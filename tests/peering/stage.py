@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ from edge_client.settings import EdgeSettings
 from shoal.core.peer import Peer
 from shoal.runtime.pump import Pump
 from tests.coordinator.server import PATIENCE_S, Server, until
-from tests.edge_client.forked import CHILD
-from tests.edge_client.forked import begin as begin_process
+from tests.edge_client import child
+from tests.forked import Forked
 from tests.peer.stage import free_ports
 from tests.peering.learner import Counting
 
@@ -95,9 +93,9 @@ class Process:
         (self.port,) = free_ports(1)
         listens = f"127.0.0.1:{self.port}"
         self._given = {**settings(server, folder, name, peer_listen=listens), **options.pop("given", {})}
-        self._module = options.pop("module", CHILD)
+        self._main = options.pop("main", child.main)
         self._options, self.folder, self.name = options, folder, name
-        self._process: ForkServerProcess | None = None
+        self._process: Forked | None = None
 
     def start(self, point: str = "nowhere", nth: int = 1, since: Path | None = None) -> Process:
         """Begin a life, which ends at that point when it is come to for the nth time (`since` that file exists)."""
@@ -110,23 +108,21 @@ class Process:
             **{f"SHOAL_EDGE__{key.upper()}": str(value) for key, value in given.items()},
             "SHOAL_EDGE__OPTIONS": str(options).replace("'", '"'),
         }
-        self._process = begin_process(self._module, settings, self.folder / f"{self.name}.log", point, nth)
+        log = self.folder / f"{self.name}.log"
+        self._process = Forked(self._main, point, nth, out=log, errors=log, more=settings)
         return self
 
     @property
     def ended(self) -> int | None:
         """How it ended; None while it lives."""
         assert self._process is not None
-        return self._process.exitcode
+        return self._process.poll()
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         """End it like that."""
         assert self._process is not None
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
-        self._process.join(PATIENCE_S)
-        assert self._process.exitcode is not None
-        return self._process.exitcode
+        self._process.send_signal(number)
+        return self._process.wait(PATIENCE_S)
 
     def status(self) -> dict[str, Any]:
         """What it says of itself; nothing while it does not answer."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator.server import Server, until
+from tests.peering import faulty
 from tests.peering.stage import JOB, LONG, Process, acquainted, begin, check_merge
 
 WEIGHTS = {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0}
@@ -27,7 +28,7 @@ def nodes(server: Server, process: Callable[..., Process]) -> dict[str, Process]
     begin(server, len(WEIGHTS), period_s=0.5, mixing=mixing, **LONG)
     given = {"train_in": "thread"}
     made = {
-        name: process(name, weight=weight, pause_s=0.1, module="tests.peering.faulty", given=given).start()
+        name: process(name, weight=weight, pause_s=0.1, main=faulty.main, given=given).start()
         for name, weight in WEIGHTS.items()
     }
     acquainted(server, list(made.values()))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator.server import Server, until
+from tests.peering import faulty
 from tests.peering.stage import JOB, LONG, Process, begin
 from tests.peering.test_faults import alive, back, seen
 
@@ -26,7 +27,7 @@ def test_they_mix_through_the_one_that_can_be_called(
     nodes = {}
     for name, weight in WEIGHTS.items():
         given = {"train_in": "thread", **({} if name == "a" else {"peer_listen": "none"})}
-        nodes[name] = process(name, weight=weight, pause_s=0.1, module="tests.peering.faulty", given=given).start()
+        nodes[name] = process(name, weight=weight, pause_s=0.1, main=faulty.main, given=given).start()
     wait("the job to run", lambda: server.job(JOB)["version"] >= 1)
     wait("a to know that both are there", lambda: alive(nodes["a"]) == set(WEIGHTS))
     (tmp_path / "weather").touch()
