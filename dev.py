@@ -35,7 +35,7 @@ STAMP = VENV / ".installed-for"  # holds the fingerprint of what was installed
 OLDEST = (3, 11)
 NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 WORKERS = max(2, min(8, os.cpu_count() or 2))  # tests that run at a time
-LITTER = ("build", "dist", "dashboard/static", "dashboard/node_modules")
+LITTER = ("build", "dist", "dashboard/shoal_dashboard/static", "dashboard/node_modules")
 CACHES = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
 
 HELP = """\

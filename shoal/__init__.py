@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from shoal.sim.faults import Faults
     from shoal.simulation import Result, simulate
     from shoal.spec import JobSpec, load_job
+    from shoal_edge_client import join
 
 __version__ = "0.1.0"
-__all__ = ["Faults", "JobSpec", "Result", "__version__", "load_job", "simulate"]
+__all__ = ["Faults", "JobSpec", "Result", "__version__", "join", "load_job", "simulate"]
 
 _HOME = {
     "Faults": "shoal.sim.faults",
     "JobSpec": "shoal.spec",
     "Result": "shoal.simulation",
+    "join": "shoal_edge_client",
     "load_job": "shoal.spec",
     "simulate": "shoal.simulation",
 }

@@ -12,7 +12,14 @@ from typing import Any
 
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["tests.edge_client.child", "edge_client.peering.node", "peer.app", "peer.running", "shoal.cli", __name__]
+    [
+        "tests.edge_client.child",
+        "shoal_edge_client.peering.node",
+        "shoal_peer.app",
+        "shoal_peer.running",
+        "shoal.cli",
+        __name__,
+    ]
 )
 
 

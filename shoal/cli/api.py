@@ -67,7 +67,7 @@ def connect(url: str | None = None, token: str | None = None) -> Iterator[Api]:
 
 def own_token(url: str) -> str:
     """On the machine of the coordinator: what it wrote for its operators. Empty where there is none to read."""
-    from coordinator.settings import Settings
+    from shoal_coordinator.settings import Settings
 
     if not address.is_loopback(address.parse(url)):
         return ""

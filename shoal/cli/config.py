@@ -57,9 +57,9 @@ def show(origin: Origins = False) -> None:
 
 def sections() -> dict[str, type[BaseModel]]:
     """The model of every section that is installed here."""
-    from coordinator.settings import Settings
-    from edge_client.settings import EdgeSettings
     from shoal.settings import ClientSettings, DataSettings
+    from shoal_coordinator.settings import Settings
+    from shoal_edge_client.settings import EdgeSettings
 
     return {"client": ClientSettings, "coordinator": Settings, "data": DataSettings, "edge": EdgeSettings}
 

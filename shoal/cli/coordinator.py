@@ -18,7 +18,7 @@ from shoal.core.errors import ShoalError
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 
 if TYPE_CHECKING:
-    from coordinator.settings import Settings
+    from shoal_coordinator.settings import Settings
 
 
 def coordinator(
@@ -53,15 +53,15 @@ def coordinator(
     The first start makes an operator token in DATA/operator.token. Ctrl-C ends gracefully: nothing is lost, at whatever
     moment; a second Ctrl-C ends at once.
     """
-    from coordinator.memory import keep_big_blocks, search_seldom
     from shoal.cli.values import assignments
+    from shoal_coordinator.memory import keep_big_blocks, search_seldom
 
     keep_big_blocks()
     search_seldom()
     run = _runner()
-    from coordinator.settings import Settings
     from shoal.runtime import logs
     from shoal.settings import load
+    from shoal_coordinator.settings import Settings
 
     named = {"host": host, "port": port, "data": data, "blobs": blobs, "tls_cert": tls_cert, "tls_key": tls_key}
     given = assignments(change or [], "--set") | {key: value for key, value in named.items() if value is not None}
@@ -96,7 +96,7 @@ def private() -> Iterator[None]:
 def _runner() -> Callable[[Settings, Callable[[int], None]], int]:
     """What runs a coordinator. Raises `ShoalError` where it was not installed."""
     try:
-        from coordinator.serve import run
+        from shoal_coordinator.serve import run
     except ModuleNotFoundError as error:
         raise ShoalError(
             f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[coordinator]"'

@@ -69,15 +69,15 @@ def demo(company: Company) -> None:
         for part, (name, port) in enumerate(zip(company.names, company.ports, strict=True)):
             arguments = ["--json", "peer", "run", str(folder / name), f"--option=part={part}"]
             arguments += ["--listen", f"{HOST}:{port}", "--device", company.device]
-            house.start(name, arguments, imports="peer.running")
+            house.start(name, arguments, imports="shoal_peer.running")
         watched(house, company)
         answer([final(child) for child in house.children], time.monotonic() - started)
 
 
 def invited(root: Path, company: Company) -> Path:
     """What `shoal peer new` makes: a folder for each peer."""
-    from peer.invite import Invited, invite
     from shoal.learn.loading import load_learner
+    from shoal_peer.invite import Invited, invite
 
     asked = {"rounds": company.rounds, "seed": company.seed, "split": company.split, "peers": len(company.ports)}
     job = root / "digits.toml"

@@ -122,7 +122,7 @@ def start(house: Household, plan: Plan) -> list[Child]:
         arguments += [f"--option={key}={value}" for key, value in {"part": part, **options}.items()]
         arguments += ["--name", f"node-{part + 1}", "--state", f"node-{part + 1}", "--device", plan.device]
         arguments += [f"--peer-listen={HOST}:{plan.peer_ports[part]}"] if plan.asked.failover else []
-        nodes.append(house.start(f"node-{part + 1}", arguments, imports="edge_client shoal.learn.digits"))
+        nodes.append(house.start(f"node-{part + 1}", arguments, imports="shoal_edge_client shoal.learn.digits"))
     return nodes
 
 

@@ -107,7 +107,7 @@ def _sqlite() -> Check:
 
 
 def _dashboard() -> Check:
-    place = importlib.util.find_spec("dashboard")
+    place = importlib.util.find_spec("shoal_dashboard")
     folder = Path(place.origin).parent if place and place.origin else None
     if folder is not None and (folder / "static" / "index.html").is_file():
         return Check("dashboard", "ok", "built")
@@ -118,9 +118,9 @@ def blobs() -> list[Check]:
     """Whether the store of models and updates takes and gives, if there is one beside the data folder."""
     if not importlib.util.find_spec("sqlalchemy"):
         return []
-    from coordinator.blobs.places import reach
-    from coordinator.settings import Settings
     from shoal.settings import load
+    from shoal_coordinator.blobs.places import reach
+    from shoal_coordinator.settings import Settings
 
     settings = load(Settings, "coordinator", config=out.flags.config)
     return [Check("blobs", "ok", f"{reach(settings).name} takes and gives")] if settings.blobs else []
@@ -128,8 +128,8 @@ def blobs() -> list[Check]:
 
 def port() -> list[Check]:
     """Whether a coordinator could listen where it is set to."""
-    from coordinator.settings import Settings
     from shoal.settings import load
+    from shoal_coordinator.settings import Settings
 
     settings = load(Settings, "coordinator", config=out.flags.config)
     where = f"{settings.host}:{settings.port}"
@@ -155,8 +155,8 @@ def is_free(host: str, number: int) -> bool:
 
 def disk() -> list[Check]:
     """Space, and how long it takes until written bytes are safe."""
-    from coordinator.settings import Settings
     from shoal.settings import load
+    from shoal_coordinator.settings import Settings
 
     folder = load(Settings, "coordinator", config=out.flags.config).data.absolute()
     while not folder.exists():

@@ -17,7 +17,7 @@ from shoal.cli.values import assignments
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from edge_client.settings import EdgeSettings
+    from shoal_edge_client.settings import EdgeSettings
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def join(
 
     Data and code stay here; models and updates travel. Ctrl-C once hands the work back and leaves, twice ends at once.
     """
-    from edge_client.running import run
-    from edge_client.settings import EdgeSettings
     from shoal.settings import load
+    from shoal_edge_client.running import run
+    from shoal_edge_client.settings import EdgeSettings
 
     secret = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105 - a dash is no secret
     given: dict[str, Any] = {
@@ -134,7 +134,7 @@ def join(
 def prepared(settings: EdgeSettings) -> int:
     """Fetch papers, and say for which jobs."""
     try:
-        from edge_client.prepare import prepare
+        from shoal_edge_client.prepare import prepare
     except ModuleNotFoundError as error:
         text, hint = f"{error.name} is not installed", 'pip install "shoal[peer]"'
         raise ShoalError(text, code="usage.extra", hint=hint) from None

@@ -20,13 +20,13 @@ from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.words import counted
 
 if TYPE_CHECKING:
-    from peer.admission import Admission
-    from peer.invite import Invited
-    from peer.status import Summary
     from shoal.core.gossip import Learned
     from shoal.core.message import Metrics
     from shoal.core.tree import Tree
     from shoal.spec import JobSpec
+    from shoal_peer.admission import Admission
+    from shoal_peer.invite import Invited
+    from shoal_peer.status import Summary
 
 Learner = Annotated[
     str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
@@ -132,8 +132,8 @@ def new(
     Carry FOLDER/NAME to the machine of NAME by a way that you trust, and start `shoal peer run` there. Keep
     FOLDER/operator.pem. Called again, it admits more peers.
     """
-    from peer.invite import invite
     from shoal.spec import load_job
+    from shoal_peer.invite import invite
 
     share_cache()
     spec = load_job(file)
@@ -159,9 +159,9 @@ def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | No
 
 def invited_of(text: str) -> Invited:
     """A peer as a person writes it. Raises `ShoalError`."""
-    from peer.invite import Invited
     from shoal.heads import NAME
     from shoal.runtime.address import parse
+    from shoal_peer.invite import Invited
 
     name, equals, rest = text.partition("=")
     url, *more = rest.split(",")
@@ -211,14 +211,14 @@ def take_part(
     """Run the peer of a folder to its end; return the exit code. With `admission` it admits newcomers; it prints
     `greeting` as soon as it answers them."""
     try:
-        from peer.running import run as run_peer
+        from shoal_peer.running import run as run_peer
     except ModuleNotFoundError as error:
         raise ShoalError(
             f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[peer]"'
         ) from None
-    from peer.folder import read_papers
-    from peer.node import Settings
     from shoal.runtime import logs
+    from shoal_peer.folder import read_papers
+    from shoal_peer.node import Settings
 
     check_vacant(end.output, force=end.force)
     papers = read_papers(folder, net.roster)

@@ -50,7 +50,7 @@ def check_vacant(path: Path | None, *, force: bool) -> None:
 
 def save(folder: Path, path: Path) -> dict[str, Any]:
     """Write the model of that peer; return what it is. Raises `ShoalError`."""
-    from peer.model_file import held_model, write_model
+    from shoal_peer.model_file import held_model, write_model
 
     held = held_model(folder)
     nbytes, digest = write_model(held.model, path)

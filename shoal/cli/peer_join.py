@@ -20,7 +20,7 @@ from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.words import counted
 
 if TYPE_CHECKING:
-    from peer.admission import Admission
+    from shoal_peer.admission import Admission
 
 HOUR_S = 3600
 NONE = "none"
@@ -81,8 +81,8 @@ def start(file: JobFile, *, folder: Out = None, here: Here, mine: Mine, bounds: 
     This machine keeps the operator's key and signs the roster, so newcomers can join while this peer runs; the
     others carry on without it. Started again, it goes on where it was, and prints a new invitation.
     """
-    from peer.admission import Admission
     from shoal.spec import load_job
+    from shoal_peer.admission import Admission
 
     share_cache()
     spec = load_job(file)
@@ -111,8 +111,8 @@ def join(
 
     A key is made here and never leaves this machine. The same command again goes on where this peer was.
     """
-    from peer.invitation import read_token
-    from peer.joining import join as enter
+    from shoal_peer.invitation import read_token
+    from shoal_peer.joining import join as enter
 
     token = read_token(invitation)
     where = folder or Path(f"{token.job}-peer")
@@ -140,7 +140,7 @@ def invite(
 
     Example: shoal peer invite digits-peers --uses 1 --hours 2
     """
-    from peer.admission import Admission
+    from shoal_peer.admission import Admission
 
     text, shown = invitation(Admission.open(folder), bounds, at=tuple(at or ()))
     out.answer({"invitation": text, "uses": bounds.uses, "hours": bounds.hours}, shown, f"  shoal peer join {text}")
@@ -148,9 +148,9 @@ def invite(
 
 def found(file: Path, folder: Path, node: str, here: Here, mine: Mine) -> None:
     """Make the operator's folder with this peer in it, or move this peer. Raises `ShoalError`."""
-    from peer.folder import config_sha, read_papers
-    from peer.invite import Invited, invite
     from shoal.spec import load_job
+    from shoal_peer.folder import config_sha, read_papers
+    from shoal_peer.invite import Invited, invite
 
     known = listed_urls(folder / node)
     urls = addresses(here.listen, known)
@@ -165,9 +165,9 @@ def found(file: Path, folder: Path, node: str, here: Here, mine: Mine) -> None:
 
 def invitation(admission: Admission, bounds: Bounds, *, first: str = "", at: tuple[str, ...] = ()) -> tuple[str, str]:
     """Return a new invitation as one string, and a sentence about it. Raises `ShoalError`."""
-    from peer.entry import URLS_MAX
-    from peer.invitation import Token
     from shoal.runtime.address import parse
+    from shoal_peer.entry import URLS_MAX
+    from shoal_peer.invitation import Token
 
     roster, _ = admission.roster()
     mine = [peer for peer in roster.peers if peer.node == first or (admission.folder / peer.node / "key.pem").is_file()]
@@ -185,9 +185,9 @@ def invitation(admission: Admission, bounds: Bounds, *, first: str = "", at: tup
 
 def addresses(listen: str | None, known: tuple[str, ...] | None, *, toward: str = "") -> tuple[str, ...]:
     """Return where others are to call this peer: nowhere, where a person says so. Raises `ShoalError`."""
-    from peer.joining import free_port, own_host
     from shoal.cli.peer import where
     from shoal.runtime.address import parse
+    from shoal_peer.joining import free_port, own_host
 
     if listen == NONE or (listen is None and known == ()):
         return ()
@@ -203,7 +203,7 @@ def addresses(listen: str | None, known: tuple[str, ...] | None, *, toward: str 
 
 def listed_urls(folder: Path) -> tuple[str, ...] | None:
     """Return the addresses of a peer in its folder's roster; None where there is none yet. Raises `ShoalError`."""
-    from peer.folder import PAPERS, read_papers
+    from shoal_peer.folder import PAPERS, read_papers
 
     if not all((folder / name).is_file() for name in PAPERS):
         return None

@@ -14,7 +14,7 @@ from shoal.core.errors import ShoalError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peer.overview import Overview
+    from shoal_peer.overview import Overview
 
 PATIENCE_S = 10.0
 
@@ -36,8 +36,8 @@ def status(
 
 def address_of(folder: Path) -> str:
     """Return the address of a peer on this machine. Raises `ShoalError`."""
-    from peer.folder import read_papers
     from shoal.runtime.address import parse
+    from shoal_peer.folder import read_papers
 
     running = folder / "state" / "address"
     if running.is_file():
@@ -61,7 +61,7 @@ def asked(url: str, job: str | None = None) -> list[dict[str, Any]]:
 
 def shown(found: list[dict[str, Any]]) -> list[RenderableType]:
     """Return what people read of it."""
-    from peer.overview import overview
+    from shoal_peer.overview import overview
 
     parts: list[RenderableType] = []
     for one in map(overview, found):

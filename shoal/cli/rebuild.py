@@ -80,10 +80,10 @@ def rebuild(
 
 
 def _own_key() -> Path:
-    from coordinator.papers import KEY_FILE
-    from coordinator.settings import Settings
     from shoal.core.errors import ShoalError
     from shoal.settings import load
+    from shoal_coordinator.papers import KEY_FILE
+    from shoal_coordinator.settings import Settings
 
     path = load(Settings, "coordinator", config=out.flags.config).data / KEY_FILE
     if not path.exists():
@@ -116,7 +116,7 @@ class _Places:
         self.failed.append(Rejected(source, "", job, "checkpoint", error.code, error.message))
 
     def _read(self, source: str) -> list[Offer]:
-        from edge_client.peering.offers import offers_in
+        from shoal_edge_client.peering.offers import offers_in
 
         return offers_in(Path(source).expanduser())
 
@@ -137,8 +137,8 @@ class _Places:
     @contextmanager
     def model(self, offer: Offer, digest: str) -> Iterator[tuple[int, Iterator[bytes]]]:
         """(length, pieces) of a model that an offer names. Raises `ShoalError` where it cannot be had."""
-        from edge_client.peering.offers import model_in
         from shoal.core.errors import StorageFailed
+        from shoal_edge_client.peering.offers import model_in
 
         node = self._nodes.get(offer.source)
         if node is not None:

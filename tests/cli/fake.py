@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
-from coordinator import views
+from shoal_coordinator import views
 
 BASE = "/api/v1"
 

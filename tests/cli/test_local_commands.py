@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.memory import GARBAGE
 from shoal.cli import doctor
 from shoal.cli.config import address, sections
 from shoal.settings import SECTIONS
+from shoal_coordinator.memory import GARBAGE
 from tests.cli.commands import COMMANDS
 from tests.cli.conftest import Shoal, envelope
 from tests.cli.fake import FakeCoordinator, Problem
@@ -279,7 +279,7 @@ def test_join_says_what_is_wrong_before_it_joins(
 
 def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("edge_client.running.run", lambda settings: seen.append(settings) or 0)
+    monkeypatch.setattr("shoal_edge_client.running.run", lambda settings: seen.append(settings) or 0)
     arguments = ("--learner", "m:l", "--option", "part=3", "--option", "split=iid", "--device", "cpu", "--quiet")
     arguments += ("--tag", "phone", "--tag", "eu", "--hours", "22:00-06:00")
     result = shoal("join", "http://127.0.0.1:1", "--token", "-", *arguments, stdin="sht_secret\n")
@@ -292,7 +292,7 @@ def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("code", [0, 1, 3, 130])
 def test_join_ends_with_the_clients_code(shoal: Shoal, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr("edge_client.running.run", lambda settings: code)
+    monkeypatch.setattr("shoal_edge_client.running.run", lambda settings: code)
     assert shoal("join", "http://127.0.0.1:1", "--learner", "m:l").exit_code == code
 
 
@@ -300,7 +300,9 @@ def test_coordinator_takes_its_settings_from_everywhere(
     shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: seen.append(settings) or listens(18080) or 0)
+    monkeypatch.setattr(
+        "shoal_coordinator.serve.run", lambda settings, listens: seen.append(settings) or listens(18080) or 0
+    )
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # as in the process that serves
     (place / "shoal.toml").write_text("[coordinator]\nlease_s = 3\nport = 1\n")
     result = shoal("coordinator", "--port", "18080", "--data", "here", "--set", "beat_s=1", "--set", "models_kept=5")
@@ -312,7 +314,7 @@ def test_coordinator_takes_its_settings_from_everywhere(
 
 
 def test_coordinator_names_no_file_for_a_token_that_was_given(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
+    monkeypatch.setattr("shoal_coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
     monkeypatch.setenv("SHOAL_COORDINATOR__OPERATOR_TOKEN", "sho_given")
     result = shoal("coordinator")
     assert (result.exit_code, "the token that was given" in result.stdout) == (0, True)
@@ -325,7 +327,7 @@ def test_what_a_coordinator_makes_is_its_own(shoal: Shoal, place: Path, monkeypa
         (place / "here").mkdir()
         return (place / "here/shoal.db").write_text("") or 0
 
-    monkeypatch.setattr("coordinator.serve.run", make)
+    monkeypatch.setattr("shoal_coordinator.serve.run", make)
     assert shoal("coordinator").exit_code == 0
     assert [(place / name).stat().st_mode & 0o77 for name in ("here", "here/shoal.db")] == [0, 0]
     (place / "after").write_text("")
@@ -334,7 +336,7 @@ def test_what_a_coordinator_makes_is_its_own(shoal: Shoal, place: Path, monkeypa
 
 def test_coordinator_seldom_searches_for_garbage(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: seen.append(gc.get_threshold()) or 0)
+    monkeypatch.setattr("shoal_coordinator.serve.run", lambda settings, listens: seen.append(gc.get_threshold()) or 0)
     assert shoal("coordinator").exit_code == 0
     assert seen == [GARBAGE]
 
@@ -353,7 +355,7 @@ def test_coordinator_says_what_is_wrong(shoal: Shoal, arguments: list[str], says
 
 
 def test_coordinator_where_its_parts_are_missing(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "coordinator.serve", None)
+    monkeypatch.setitem(sys.modules, "shoal_coordinator.serve", None)
     result = shoal("coordinator")
     assert result.exit_code == 2
     assert "shoal[coordinator]" in result.stderr
@@ -381,7 +383,7 @@ def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.Mon
 def test_the_address_that_is_shown_can_be_opened(
     shoal: Shoal, monkeypatch: pytest.MonkeyPatch, host: str, address: str
 ) -> None:
-    monkeypatch.setattr("coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
+    monkeypatch.setattr("shoal_coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")
     said = shoal("coordinator", "--host", host, "--port", "0").stdout
     assert f"address    {address}  " in said

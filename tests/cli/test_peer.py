@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from peer.folder import read_papers
-from peer.invitation import read_token
-from peer.status import Summary
 from shoal.cli import peer, peer_join
 from shoal.core.errors import InvalidJob, ShoalError
+from shoal_peer.folder import read_papers
+from shoal_peer.invitation import read_token
+from shoal_peer.status import Summary
 from tests.cli.conftest import Shoal, envelope
 
 JOB = """

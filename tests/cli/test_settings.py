@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from edge_client.settings import EdgeSettings
 from shoal.core.errors import ShoalError
 from shoal.settings import DEFAULT_URL, ClientSettings, DataSettings, config_file, load, origins
+from shoal_edge_client.settings import EdgeSettings
 
 
 def client(**given: object) -> ClientSettings:

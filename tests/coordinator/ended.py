@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from coordinator.describe import unread
-from coordinator.tables import jobs, versions
+from shoal_coordinator.describe import unread
+from shoal_coordinator.tables import jobs, versions
 from tests.coordinator.server import Inside
 
 ENDED = "2026-01-02T03:04:05.000Z"

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
-from coordinator import memory, serve
-from coordinator.driver import Driver
-from coordinator.service import Coordinator
-from coordinator.settings import Settings
+from shoal_coordinator import memory, serve
+from shoal_coordinator.driver import Driver
+from shoal_coordinator.service import Coordinator
+from shoal_coordinator.settings import Settings
 from tests.coordinator.clients import client
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.app import create_app
-from coordinator.openapi import document
 from shoal.core.machine import HUB
+from shoal_coordinator.app import create_app
+from shoal_coordinator.openapi import document
 from tests.coordinator.clients import client
 from tests.coordinator.node import body, displacement, initial
 from tests.coordinator.server import FAST, OPERATOR, Inside, inside, until
@@ -393,7 +393,7 @@ def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:
 def test_the_document_is_made_once(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     first = httpx.get(f"{coordinator.url}/openapi.json")
     assert first.json() == json.loads(document())
-    monkeypatch.setattr("coordinator.app.JSONResponse", None)  # what would be needed to make it anew
+    monkeypatch.setattr("shoal_coordinator.app.JSONResponse", None)  # what would be needed to make it anew
     again = httpx.get(f"{coordinator.url}/openapi.json")
     assert again.content == first.content
     assert again.headers["content-type"] == "application/json"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.alerts import CLEAR_S, HOLD_S, Alarms, Condition, JobNow, Limits, Now, conditions
+from shoal_coordinator.alerts import CLEAR_S, HOLD_S, Alarms, Condition, JobNow, Limits, Now, conditions
 
 LIMITS = Limits(stalled_s=600.0, disk_bytes=1000)
 WELL = JobNow("digits", waited_s=5.0, usual_s=4.0)

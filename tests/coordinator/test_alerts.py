@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator import alerts, service, webhook
-from coordinator.webhook import signature
+from shoal_coordinator import alerts, service, webhook
+from shoal_coordinator.webhook import signature
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening
 from tests.coordinator.stage import SIZE, by_hand, order_of, problem, set_up

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from coordinator.guard import STRANGER_BYTES_MAX
 from shoal import wire
 from shoal.core.message import Ack, Fail
+from shoal_coordinator.guard import STRANGER_BYTES_MAX
 from tests.coordinator.clients import client
 from tests.coordinator.server import OPERATOR, Inside, fresh, inside, until
 from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up

@@ -16,13 +16,13 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.beginnings import share
-from coordinator.blobs.places import open_store
-from coordinator.blobs.store import BlobStore
-from coordinator.settings import Settings
 from shoal.core.errors import InvalidPayload, StorageFailed
 from shoal.core.message import Ref
 from shoal.runtime.store import SHARED_S, FileBodies
+from shoal_coordinator.beginnings import share
+from shoal_coordinator.blobs.places import open_store
+from shoal_coordinator.blobs.store import BlobStore
+from shoal_coordinator.settings import Settings
 from tests.coordinator.history import final, predicted
 from tests.coordinator.node import Node, body, initial
 from tests.coordinator.s3 import KEY_ID, S3, SECRET

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator import presence, retention
-from coordinator.presence import REFUSALS_MAX, Doing
+from shoal_coordinator import presence, retention
+from shoal_coordinator.presence import REFUSALS_MAX, Doing
 from tests.coordinator.server import inside, until
 from tests.coordinator.stage import SIZE, body, problem, set_up
 

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, select
 from sqlalchemy.exc import IntegrityError
 
-from coordinator.bulk import PARAMETERS_MAX, Bulk
-from coordinator.dialects import insert
-from coordinator.tables import metadata, reports, traffic
+from shoal_coordinator.bulk import PARAMETERS_MAX, Bulk
+from shoal_coordinator.dialects import insert
+from shoal_coordinator.tables import metadata, reports, traffic
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from coordinator.tables import versions
 from shoal.compare import compare
 from shoal.record import of_job
+from shoal_coordinator.tables import versions
 from tests.coordinator.ended import keep_run
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import problem

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.service import Coordinator
 from shoal.core.errors import StorageFailed
 from shoal.trust.keys import Key
+from shoal_coordinator.service import Coordinator
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.sse import listening
 from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up

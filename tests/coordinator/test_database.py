@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import create_engine, text
 
-from coordinator import serve
-from coordinator.database import Database, migrate
-from coordinator.settings import Settings
-from coordinator.tables import metadata, versions
 from shoal.core.errors import ShoalError, StorageFailed
+from shoal_coordinator import serve
+from shoal_coordinator.database import Database
+from shoal_coordinator.settings import Settings
+from shoal_coordinator.tables import metadata
 from tests.coordinator.node import Node
 from tests.coordinator.server import FAST, Inside, Server, inside
 
@@ -41,26 +41,6 @@ def test_a_fresh_database_has_the_tables_of_the_code(tmp_path: Path) -> None:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(text("PRAGMA integrity_check")).scalar() == "ok"
     engine.dispose()
-
-
-def test_versions_of_the_first_release_are_kept(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shoal.db'}"
-    engine = create_engine(url)
-    migrate(engine, "0001")
-    made = "1, 2, 'ab', 8, 'all reports', 0, 1, 1, 4, 2, '[]', '{\"eval/loss\": 0.5}'"
-    with engine.begin() as connection:
-        connection.execute(text("INSERT INTO jobs (name, spec, created_at) VALUES ('digits', '{}', 0)"))
-        connection.execute(text(f"INSERT INTO versions VALUES ('digits', {made})".replace(":", "\\:")))
-    engine.dispose()
-
-    async def found() -> list[Any]:
-        database = Database(url)
-        rows = await database.write(lambda c: c.execute(select(versions)).all())
-        await database.close()
-        return list(rows)
-
-    (row,) = asyncio.run(found())
-    assert (row.number, row.metrics, row.numbers) == (1, {"eval/loss": 0.5}, {})
 
 
 def test_the_writer_waits_for_the_disk(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator import alerts, service
-from coordinator.forwarding import Unanswered
-from coordinator.inside import Inside as InsideOf
-from coordinator.replica import Replica
-from coordinator.service import Coordinator
+from shoal_coordinator import alerts, service
+from shoal_coordinator.forwarding import Unanswered
+from shoal_coordinator.inside import Inside as InsideOf
+from shoal_coordinator.replica import Replica
+from shoal_coordinator.service import Coordinator
 from tests.coordinator.clients import client
 from tests.coordinator.history import check
 from tests.coordinator.node import History, Node, body, initial

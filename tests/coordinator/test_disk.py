@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from coordinator import journal
 from shoal.core.errors import StorageFailed
 from shoal.runtime import store
 from shoal.runtime.store import FileBodies
+from shoal_coordinator import journal
 from tests.coordinator.history import check, final, predicted
 from tests.coordinator.node import History, Node
 from tests.coordinator.server import Inside, Server, inside, until
@@ -86,7 +86,7 @@ class Failing:
 def test_every_few_writes_of_bodies_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm: Swarm, every: int, code: int
 ) -> None:
-    monkeypatch.setattr("coordinator.driver.RETRY_S", 0.02)
+    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.02)
     with inside(tmp_path / "data") as running:
         for job in SIZES:
             running.begin(job, nodes=2, rounds=6)
@@ -126,7 +126,7 @@ async def _write(running: Inside, work: Callable[[Any], None]) -> None:
 
 def test_a_full_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm: Swarm) -> None:
     """SQLite says that it is full in the middle of transactions, again and again, while jobs run."""
-    monkeypatch.setattr("coordinator.driver.RETRY_S", 0.05)
+    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.05)
     with inside(tmp_path / "data") as running:
         history = History()
         for job in SIZES:
@@ -181,7 +181,7 @@ def test_a_write_that_finds_the_disk_full_takes_no_other_with_it(tmp_path: Path)
 
 def test_the_end_of_a_job_waits_until_it_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last version must not be missing because the disk was full when the job ended."""
-    monkeypatch.setattr("coordinator.driver.RETRY_S", 0.1)
+    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.1)
     project, full = journal.project, [False]
 
     def unwilling(connection: Any, job: str, fed: Any) -> Any:

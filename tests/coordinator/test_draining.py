@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.protocol import MeteredProtocol
-from coordinator.serve import GRACE_S
 from shoal import wire
 from shoal.core.message import Ack
+from shoal_coordinator.protocol import MeteredProtocol
+from shoal_coordinator.serve import GRACE_S
 from tests.coordinator.raw import answer, connected, head
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import Event, listening

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import run_lines
+from shoal_coordinator import run_lines
 from tests.coordinator.node import Node
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.stage import problem

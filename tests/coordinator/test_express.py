@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from coordinator import express
-from coordinator.express import LISTED_MAX, Asked, asked
-from coordinator.hearing import Hearing
 from shoal import wire
+from shoal_coordinator import express
+from shoal_coordinator.express import LISTED_MAX, Asked, asked
+from shoal_coordinator.hearing import Hearing
 from tests.coordinator.node import Node
 from tests.coordinator.raw import answer, connected, head
 from tests.coordinator.server import Inside, until

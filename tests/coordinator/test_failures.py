@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, select
 
-from coordinator import failures
-from coordinator.tables import failures as table
-from coordinator.tables import jobs, metadata
 from shoal import wire
 from shoal.core.message import Fail
+from shoal_coordinator import failures
+from shoal_coordinator.tables import failures as table
+from shoal_coordinator.tables import jobs, metadata
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening
 from tests.coordinator.stage import SIZE, Stage, order_of, problem, set_up

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from coordinator.papers import LEAP
 from shoal.core.message import Order
 from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import Manifest, Roster, open_charter, seal, unseal
+from shoal_coordinator.papers import LEAP
 from tests.coordinator.node import advance, body, initial
 from tests.coordinator.peers import GOSSIP, OPEN, enter, poll
 from tests.coordinator.rebuilding import Kept, go_on, manifest_of, one_round

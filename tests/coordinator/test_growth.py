@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from coordinator import history
-from coordinator.tables import jobs, metadata, versions
+from shoal_coordinator import history
+from shoal_coordinator.tables import jobs, metadata, versions
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.stage import Stage, by_hand, order_of, set_up
 

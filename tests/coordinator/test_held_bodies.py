@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.guard import STRANGER_BYTES_MAX
-from coordinator.held_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, Budget
-from coordinator.settings import Settings
 from shoal.runtime.head_limit import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
@@ -23,6 +20,9 @@ from shoal.runtime.head_limit import (
     HeadTooLarge,
     IncompleteHeads,
 )
+from shoal_coordinator.guard import STRANGER_BYTES_MAX
+from shoal_coordinator.held_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, Budget
+from shoal_coordinator.settings import Settings
 from tests.coordinator.raw import PATIENCE_S, answer, closed_after, connected, head
 from tests.coordinator.server import OPERATOR, Inside, Server, inside
 

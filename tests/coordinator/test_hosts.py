@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.settings import Settings
 from shoal.runtime.known_hosts import host_of, is_loopback
+from shoal_coordinator.settings import Settings
 from tests.coordinator.raw import answer, connected
 from tests.coordinator.server import OPERATOR, Inside, inside
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator import alerts, service
 from shoal import wire
 from shoal.core.message import Ack
+from shoal_coordinator import alerts, service
 from tests.coordinator.server import inside, until
 from tests.coordinator.stage import SIZE, order_of, set_up
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import pytest
 
-from coordinator.guard import INSIDE_BYTES_MAX
-from coordinator.inquiries import BYTES_MAX, POLLS_MAX, Inquiries, Poll
+from shoal_coordinator.guard import INSIDE_BYTES_MAX
+from shoal_coordinator.inquiries import BYTES_MAX, POLLS_MAX, Inquiries, Poll
 
 
 class Deputy:

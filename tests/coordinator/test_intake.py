@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from coordinator import intake
-from coordinator.intake import Intake
 from shoal.core.message import Ref
+from shoal_coordinator import intake
+from shoal_coordinator.intake import Intake
 from tests.coordinator.raw import answer, closed_after, connected, head
 from tests.coordinator.server import OPERATOR, Inside, inside, until
 from tests.runtime.servers import CERTIFICATE

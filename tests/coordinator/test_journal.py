@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.driver import Driver
-from coordinator.journal import set_aside
 from shoal.core.algorithm import Algorithm, Update
 from shoal.core.hub import Hub
 from shoal.core.message import Join
 from shoal.core.sums import Totals
+from shoal_coordinator.driver import Driver
+from shoal_coordinator.journal import set_aside
 from tests.coordinator.history import check, final, predicted
 from tests.coordinator.node import History, Node
 from tests.coordinator.server import Inside, inside, until
@@ -159,7 +159,7 @@ def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: py
             raise RuntimeError("planted")
         return step(self, slots, totals)
 
-    monkeypatch.setattr("coordinator.journal.set_aside", slowly(set_aside))
+    monkeypatch.setattr("shoal_coordinator.journal.set_aside", slowly(set_aside))
     monkeypatch.setattr(Algorithm, "step", buggy)
     with inside(tmp_path / "data") as running:
         stage = set_up(running)

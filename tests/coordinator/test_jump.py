@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, select
 
-from coordinator import journal
-from coordinator.journal import Entry, Fed
-from coordinator.jump import FACTOR, JUMP, SINCE, WINDOW, Closed, jump
-from coordinator.tables import jobs, metadata, versions
 from shoal.core.machine import Save, Timer, Version
 from shoal.core.message import Ref
+from shoal_coordinator import journal
+from shoal_coordinator.journal import Entry, Fed
+from shoal_coordinator.jump import FACTOR, JUMP, SINCE, WINDOW, Closed, jump
+from shoal_coordinator.tables import jobs, metadata, versions
 
 QUIET_S = [1.0] * WINDOW
 """As long as each of the synchronisations of a window took."""

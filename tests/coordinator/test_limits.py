@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.settings import Settings
+from shoal_coordinator.settings import Settings
 from tests.coordinator.clients import client
 from tests.coordinator.raw import PATIENCE_S, answer, closed_after, connected, head, pour
 from tests.coordinator.server import Inside, Server, inside, until

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from coordinator import quarters
-from coordinator.tables import traffic_quarters
+from shoal_coordinator import quarters
+from shoal_coordinator.tables import traffic_quarters
 from tests.coordinator.server import Inside, until
 from tests.coordinator.stage import Stage, problem, set_up
 

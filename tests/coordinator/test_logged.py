@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from coordinator.database import Database
-from coordinator.repeats import Repeating, brief
 from shoal.core.errors import NotAllowed, StorageFailed
+from shoal_coordinator.database import Database
+from shoal_coordinator.repeats import Repeating, brief
 from tests.coordinator.server import Inside, until
 from tests.coordinator.stage import problem, set_up
 
@@ -81,7 +81,7 @@ def test_an_error_in_one_line() -> None:
 def test_a_dead_database_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("coordinator.database.RECONNECT_S", 0.01)
+    monkeypatch.setattr("shoal_coordinator.database.RECONNECT_S", 0.01)
     commit, alive = Database._commit, False
 
     def broken(self: Database, connection: Any, batch: Any) -> None:
@@ -114,7 +114,7 @@ def test_an_unreadable_database_is_said_in_one_line(
         raise dead()
 
     coordinator.begin("main", nodes=1)
-    monkeypatch.setattr("coordinator.routes.jobs.described", broken)
+    monkeypatch.setattr("shoal_coordinator.routes.jobs.described", broken)
     problem(coordinator.request("GET", "/api/v1/jobs/main"), 503, "storage.unreachable")
     told = capsys.readouterr().out
     assert "server closed the connection" in told

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator import logbook
+from shoal_coordinator import logbook
 from tests.coordinator.node import Node
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening

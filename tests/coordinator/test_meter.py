@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.meter import Meter
 from shoal import wire
 from shoal.core.tree import BLOCK_ELEMENTS, Slots, Tree
+from shoal_coordinator.meter import Meter
 
 
 def body(slots: Slots) -> bytes:

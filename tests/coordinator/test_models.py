@@ -13,9 +13,9 @@ import httpx
 import pytest
 from sqlalchemy import Connection
 
-from coordinator import journal
 from shoal.core.errors import StorageFailed
 from shoal.core.machine import Save
+from shoal_coordinator import journal
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening
 from tests.coordinator.stage import Stage, order_of, problem, set_up
@@ -92,7 +92,7 @@ def test_a_promoted_model_stays_and_is_what_its_label_gives(stage: Stage) -> Non
 def test_what_is_promoted_outlives_restarts_and_the_sweep_of_what_nothing_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.retention.ORPHAN_AGE_S", -60.0)
+    monkeypatch.setattr("shoal_coordinator.retention.ORPHAN_AGE_S", -60.0)
     folder = tmp_path / "data"
     with inside(folder, lease_s=86_400.0, models_kept=2) as running:
         stage = set_up(running)
@@ -211,7 +211,7 @@ def test_a_version_that_cannot_be_written_is_not_said_to_be_missing(
 
     with monkeypatch.context() as broken:
         broken.setattr(journal, "project", full)
-        broken.setattr("coordinator.driver.SETTLE_S", 0.1)
+        broken.setattr("shoal_coordinator.driver.SETTLE_S", 0.1)
         for node in stage.nodes[:2]:
             assert stage.report(node=node.node).status_code == 200
         until("the version", lambda: stage.running.job("main")["version"] == 1)

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 
-from coordinator.openapi import document
-from coordinator.problems import MEDIA_TYPE
-from coordinator.routes import nodes as routes_nodes
-from coordinator.routes.bodies import SAFETENSORS
 from shoal import peer_wire, wire
 from shoal.core.message import Fail, Message, Report
 from shoal.core.peer_message import Relay
 from shoal.peer_wire import Letter
+from shoal_coordinator.openapi import document
+from shoal_coordinator.problems import MEDIA_TYPE
+from shoal_coordinator.routes import nodes as routes_nodes
+from shoal_coordinator.routes.bodies import SAFETENSORS
 from tests.coordinator.server import OPERATOR, inside
 from tests.coordinator.stage import Stage, set_up
 from tests.wire.strategies import MESSAGES, body_of, slots

@@ -16,15 +16,15 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
-from coordinator.database import Database, migrate
-from coordinator.ledger import GOSSIP_BYTES_MAX
-from coordinator.papers import CERTIFICATE_S, Papers
 from shoal.core.algorithm import tree_slot
 from shoal.core.errors import NotAllowed, Refused
 from shoal.runtime.node_link import Contact, JobLease, NodeLink, SealedPapers
 from shoal.trust.gatekeeper import Gatekeeper
 from shoal.trust.keys import load_or_make
 from shoal.trust.papers import JoinCert, Peer, Roster, config_sha, open_charter, schema_sha, unseal
+from shoal_coordinator.database import Database, migrate
+from shoal_coordinator.ledger import GOSSIP_BYTES_MAX
+from shoal_coordinator.papers import CERTIFICATE_S, Papers
 from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, hello, papers, poll, shown, tell, word
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import Stage, by_hand, problem, set_up

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator import agreement, peers
-from coordinator.peer_views import PROJECTIONS, Peering
 from shoal.trust.papers import Peer
+from shoal_coordinator import agreement, peers
+from shoal_coordinator.peer_views import PROJECTIONS, Peering
 from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers, shown, tell, word
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.sse import listening

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.driver import Driver
-from coordinator.routes import work as routes_work
 from shoal import wire
 from shoal.core.message import Fail, Idle, Order, Stop
+from shoal_coordinator.driver import Driver
+from shoal_coordinator.routes import work as routes_work
 from tests.coordinator.node import Node
 from tests.coordinator.raw import connected, head
 from tests.coordinator.server import Inside, Server, inside, until

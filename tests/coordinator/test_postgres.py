@@ -16,10 +16,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, select, text
 
-from coordinator import dialects, journal, places, seat
-from coordinator.database import Database
-from coordinator.tables import feed, jobs, metadata
 from shoal.core.errors import StorageFailed
+from shoal_coordinator import dialects, journal, places, seat
+from shoal_coordinator.database import Database
+from shoal_coordinator.tables import feed, jobs, metadata
 from tests.coordinator.history import check
 from tests.coordinator.node import History, Node
 from tests.coordinator.postgres import Cluster, rows

@@ -10,9 +10,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from coordinator.ledger import Ledger
-from coordinator.protocol import SCOPE_KEY, Label, MeteredProtocol
-from coordinator.settings import Settings
+from shoal_coordinator.ledger import Ledger
+from shoal_coordinator.protocol import SCOPE_KEY, Label, MeteredProtocol
+from shoal_coordinator.settings import Settings
 
 BODY = b"x" * 1000
 App = Callable[[Any, Any, Any], Awaitable[None]]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import access
 from shoal import wire
 from shoal.core.message import Ack
+from shoal_coordinator import access
 from tests.coordinator.server import Inside
 from tests.coordinator.stage import by_hand, set_up
 

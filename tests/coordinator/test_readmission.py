@@ -12,7 +12,6 @@ from typing import cast
 import httpx
 import pytest
 
-from coordinator.papers import LEAP
 from shoal.core.errors import NotAllowed, Refused, Unreachable
 from shoal.runtime.node_link import NodeLink
 from shoal.runtime.readmission import Readmitted, opened, seal
@@ -21,6 +20,7 @@ from shoal.trust.envelope import Signer
 from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import Roster, unseal
 from shoal.trust.papers import seal as seal_paper
+from shoal_coordinator.papers import LEAP
 from tests.coordinator.peers import KEYS, OPEN, shown
 from tests.coordinator.rebuilding import Kept, go_on
 from tests.coordinator.server import Api, Inside, Server, inside, until

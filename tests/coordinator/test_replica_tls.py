@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.forwarding import fingerprint
+from shoal_coordinator.forwarding import fingerprint
 from tests.coordinator.node import body, initial
 from tests.coordinator.postgres import Cluster
 from tests.coordinator.replicas import lease, owners, settings

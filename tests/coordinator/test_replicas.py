@@ -14,9 +14,9 @@ import httpx
 import psycopg
 import pytest
 
-from coordinator import forwarding
 from shoal.core.errors import NotAllowed, StorageFailed
 from shoal.core.tenure import Elsewhere
+from shoal_coordinator import forwarding
 from tests.coordinator.clients import client
 from tests.coordinator.history import check
 from tests.coordinator.node import History, Node, body, initial

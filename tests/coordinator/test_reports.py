@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from sqlalchemy import insert
 
-from coordinator import reports
-from coordinator.stopwatch import Phases, Stopwatches, Watch
-from coordinator.tables import reports as table
 from shoal.core.roster import GIVEN_KEPT
+from shoal_coordinator import reports
+from shoal_coordinator.stopwatch import Phases, Stopwatches, Watch
+from shoal_coordinator.tables import reports as table
 from tests.coordinator.node import History
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import Stage, problem, set_up

@@ -12,9 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator import journal
-from coordinator.driver import Driver
-from coordinator.journal import Entry, Fed
 from shoal import wire
 from shoal.core.algorithm import Algorithm, Update
 from shoal.core.errors import StorageFailed
@@ -23,6 +20,9 @@ from shoal.core.machine import Timer
 from shoal.core.message import Fail, Order, Report, Stop
 from shoal.core.sums import Totals
 from shoal.runtime.store import FileBodies
+from shoal_coordinator import journal
+from shoal_coordinator.driver import Driver
+from shoal_coordinator.journal import Entry, Fed
 from tests.coordinator.node import body, initial
 from tests.coordinator.server import PATIENCE_S, Inside, inside, until
 from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
@@ -30,8 +30,8 @@ from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.driver.SETTLE_S", 0.2)
-    monkeypatch.setattr("coordinator.driver.RETRY_S", 0.05)
+    monkeypatch.setattr("shoal_coordinator.driver.SETTLE_S", 0.2)
+    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.05)
 
 
 @pytest.fixture

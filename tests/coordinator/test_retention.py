@@ -224,8 +224,8 @@ def test_leftovers_of_a_crash_go_at_the_next_start(tmp_path: Path) -> None:
 
 def test_late_updates_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With over-selection the last to upload are not counted; their files must not stay until the next restart."""
-    monkeypatch.setattr("coordinator.retention.ORPHAN_AGE_S", 0.0)
-    monkeypatch.setattr("coordinator.retention.TIDY_S", 0.1)
+    monkeypatch.setattr("shoal_coordinator.retention.ORPHAN_AGE_S", 0.0)
+    monkeypatch.setattr("shoal_coordinator.retention.TIDY_S", 0.1)
     with inside(tmp_path / "data") as running:
         stage = set_up(running, schedule={"cohort": 1, "over": 1})
         late = body(displacement("late", 0, 10))
@@ -240,7 +240,7 @@ def test_late_updates_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_start_models_do_not_pile_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.retention.ORPHAN_AGE_S", 0.0)
+    monkeypatch.setattr("shoal_coordinator.retention.ORPHAN_AGE_S", 0.0)
     with inside(tmp_path / "data") as running:
         data = body(initial(10))
         digest = hashlib.sha256(data).hexdigest()

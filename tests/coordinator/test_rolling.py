@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, func, select
 
-from coordinator import history
-from coordinator.ledger import Ledger
-from coordinator.rolling import OVERLAP, RollUp
-from coordinator.tables import jobs, metadata, traffic, versions
 from shoal.record import of_job
+from shoal_coordinator import history
+from shoal_coordinator.ledger import Ledger
+from shoal_coordinator.rolling import OVERLAP, RollUp
+from shoal_coordinator.tables import jobs, metadata, traffic, versions
 from tests.coordinator.node import Node
 from tests.coordinator.postgres import Cluster
 from tests.coordinator.server import inside, until
@@ -176,7 +176,7 @@ def test_a_job_that_goes_on_from_a_later_version(connection: Connection) -> None
 
 @pytest.mark.slow
 def test_all_who_read_a_long_run_find_it_whole(tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.retention.TRIM_EVERY", 8)
+    monkeypatch.setattr("shoal_coordinator.retention.TRIM_EVERY", 8)
     with inside(tmp_path / "data", rounds_kept=10) as running:
         running.begin("a", nodes=1, rounds=99)
         with listening(running.url, None, "a") as live:

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from coordinator import presence
-from coordinator.delivery import Delivery
+from shoal_coordinator import presence
+from shoal_coordinator.delivery import Delivery
 from tests.coordinator import clients
 from tests.coordinator.node import body, displacement
 from tests.coordinator.postgres import Cluster

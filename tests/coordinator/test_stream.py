@@ -12,10 +12,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-import coordinator.routes.stream as routes_stream
-import coordinator.stream as coordinator_stream
-from coordinator.news import StreamEvent
-from coordinator.stream import WAITING_MAX, Broadcast, Item
+import shoal_coordinator.routes.stream as routes_stream
+import shoal_coordinator.stream as coordinator_stream
+from shoal_coordinator.news import StreamEvent
+from shoal_coordinator.stream import WAITING_MAX, Broadcast, Item
 from tests.coordinator.node import Node
 from tests.coordinator.raw import connected, head
 from tests.coordinator.server import Api, Inside, Server, inside, until

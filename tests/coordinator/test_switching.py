@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from coordinator.journal import trim_feed
 from shoal import wire
 from shoal.core.machine import Timer
 from shoal.core.message import Order, Stop
+from shoal_coordinator.journal import trim_feed
 from tests.coordinator.node import Floats, Node, body, displacement, initial, weight
 from tests.coordinator.server import Api, Inside, Server, inside, until
 from tests.coordinator.sse import listening

@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.blobs.places import open_store
-from coordinator.blobs.store import BlobStore
-from coordinator.settings import Settings
-from edge_client.agent import Agent
-from edge_client.settings import EdgeSettings
 from shoal.core.message import Ref
+from shoal_coordinator.blobs.places import open_store
+from shoal_coordinator.blobs.store import BlobStore
+from shoal_coordinator.settings import Settings
+from shoal_edge_client.agent import Agent
+from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.history import final
 from tests.coordinator.node import body, displacement
 from tests.coordinator.proxy import Proxy

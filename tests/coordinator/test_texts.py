@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.openapi import document
+from shoal_coordinator.openapi import document
 from tests.coordinator.server import OPERATOR, inside
 from tests.coordinator.stage import Stage, problem, set_up
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from coordinator.turns import Turns
+from shoal_coordinator.turns import Turns
 
 
 def names(turns: Turns, node: str, running: list[Any]) -> str:

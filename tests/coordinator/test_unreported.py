@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from coordinator.unreported import TARGETS_MAX, NodeBytes, Unreported
 from shoal.core.errors import Refused, StorageFailed
 from shoal.core.message import Ref
 from shoal.runtime import store
 from shoal.runtime.store import FileBodies
+from shoal_coordinator.unreported import TARGETS_MAX, NodeBytes, Unreported
 from tests.coordinator.server import Inside, inside, until
 from tests.coordinator.stage import Stage, problem, set_up
 

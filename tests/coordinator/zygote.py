@@ -5,8 +5,8 @@ Run as `python -m tests.coordinator.zygote`. Commands come as JSON lines on stdi
     {"do": "start", "settings": {…}, "log": PATH, "crash": "name#2", "mutant": ""}   -> {"pid": 12, "port": 4711}
     {"do": "poll", "pid": 12}                                                        -> {"status": null, or its end}
 
-Each child is a whole coordinator of `coordinator.serve.run`, with a process id of its own that can be killed, and is
-reaped by the next poll. `mutant` plants a bug of `MUTANTS`, to prove that a test would notice it.
+Each child is a whole coordinator of `shoal_coordinator.serve.run`, with a process id of its own that can be killed, and
+is reaped by the next poll. `mutant` plants a bug of `MUTANTS`, to prove that a test would notice it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite.aiosqlite
 import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
-import coordinator.app
-import coordinator.crash
-import coordinator.database
-from coordinator import journal, serve
-from coordinator.database import Database, _attempt
-from coordinator.settings import Settings
+import shoal_coordinator.app
+import shoal_coordinator.crash
+import shoal_coordinator.database
 from shoal.plugins import algorithms, schedules
+from shoal_coordinator import journal, serve
+from shoal_coordinator.database import Database, _attempt
+from shoal_coordinator.settings import Settings
 
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -86,7 +86,7 @@ def _be_a_coordinator(command: dict[str, Any], port: int) -> None:
     for ours, theirs in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(ours, theirs)
     os.environ["SHOAL_CRASH_AT"] = command.get("crash", "")
-    importlib.reload(coordinator.crash)  # it reads the environment once; its function is known everywhere already
+    importlib.reload(shoal_coordinator.crash)  # it reads the environment once; its function is known everywhere already
     if command.get("mutant"):
         MUTANTS[command["mutant"]]()
     listen = serve.listen
@@ -121,7 +121,7 @@ def main() -> None:
     assert sqlalchemy.dialects.sqlite.aiosqlite
     assert sqlalchemy.dialects.postgresql.psycopg
     assert psycopg
-    assert Path(coordinator.app.__file__).exists()
+    assert Path(shoal_coordinator.app.__file__).exists()
     for line in sys.stdin:
         command = json.loads(line)
         answer = start(command) if command["do"] == "start" else poll(command["pid"])

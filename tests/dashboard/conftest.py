@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-import dashboard
+import shoal_dashboard
 from tests.dashboard.stage import PATIENCE_MS
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -31,7 +31,7 @@ QUIET = [
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium: install the package chromium")
-    if dashboard.assets() is None:
+    if shoal_dashboard.assets() is None:
         pytest.skip("the dashboard is not built: python dev.py dashboard")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from coordinator.tables import reports, versions
+from shoal_coordinator.tables import reports, versions
 from tests.coordinator.server import Inside
 
 T0 = 1_790_000_000.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from coordinator import alerts, service
 from shoal.cli.demo import free_port
+from shoal_coordinator import alerts, service
 from tests.coordinator.server import OPERATOR, Inside, inside
 from tests.coordinator.stage import set_up
 from tests.dashboard import axe

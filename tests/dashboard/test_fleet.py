@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from coordinator.replica_views import Standing
+from shoal_coordinator.replica_views import Standing
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import Stage, by_hand, set_up
 from tests.dashboard.screens import each_screen

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from coordinator.settings import Settings
-from edge_client.settings import EdgeSettings
 from shoal.settings import load
+from shoal_coordinator.settings import Settings
+from shoal_edge_client.settings import EdgeSettings
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "shoal"
 Values = dict[str, Any]

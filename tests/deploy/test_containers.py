@@ -19,11 +19,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from coordinator.settings import Settings
-from edge_client.settings import EdgeSettings
 from shoal import __version__
 from shoal.cli import app
 from shoal.settings import ClientSettings
+from shoal_coordinator.settings import Settings
+from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.node import Node
 from tests.coordinator.s3 import S3
 from tests.coordinator.server import OPERATOR, Inside, inside
@@ -183,7 +183,12 @@ def test_the_image_gets_what_the_wheel_is_built_from(dockerfile: str, tmp_path: 
     )
     (wheel,) = (tmp_path / "wheels").iterdir()
     held = zipfile.ZipFile(wheel).namelist()
-    for one in ("coordinator/app.py", "coordinator/migrations/env.py", "edge_client/agent.py", "peer/app.py"):
+    for one in (
+        "shoal_coordinator/app.py",
+        "shoal_coordinator/migrations/env.py",
+        "shoal_edge_client/agent.py",
+        "shoal_peer/app.py",
+    ):
         assert one in held
     for copied in re.findall(r"^COPY (deploy/.*) /opt/deploy/$", dockerfile, re.MULTILINE):
         assert set(shlex.split(copied)) <= set(files)

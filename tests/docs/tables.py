@@ -17,13 +17,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from coordinator.openapi import document
-from coordinator.settings import Settings
 from shoal.plugins import algorithms, filters, mixings, schedules, selections
 from shoal.presets import PRESETS
 from shoal.spec import Gossip, HeldOut, JobSpec, Limits
 from shoal.trust.codes import REASONS
 from shoal.trust.papers import KINDS, SIGNED_BY, Peer
+from shoal_coordinator.openapi import document
+from shoal_coordinator.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 MARKED = re.compile(r"(<!-- table ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

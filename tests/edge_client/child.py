@@ -9,9 +9,9 @@ import os
 import signal
 from pathlib import Path
 
-from edge_client.running import run
-from edge_client.settings import EdgeSettings
 from shoal.settings import load
+from shoal_edge_client.running import run
+from shoal_edge_client.settings import EdgeSettings
 from tests.edge_client.remembering import installed
 
 

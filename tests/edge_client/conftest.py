@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import structlog
 
-from edge_client.agent import Agent
-from edge_client.settings import EdgeSettings
+from shoal_edge_client.agent import Agent
+from shoal_edge_client.settings import EdgeSettings
 from tests.edge_client.fake import PATIENCE_S, Coordinator, serving
 from tests.edge_client.learners import VectorLearner
 

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 import shoal
-from edge_client.agent import Agent
-from edge_client.settings import EdgeSettings
 from shoal import wire
 from shoal.core.learner import Learner
 from shoal.core.machine import Version
@@ -25,6 +23,8 @@ from shoal.runtime.store import digest_of
 from shoal.sim.bodies import MemoryBodies
 from shoal.simulation import Record, payload_bytes
 from shoal.spec import parse_job
+from shoal_edge_client.agent import Agent
+from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.server import Api
 
 NODES = ("n0", "n1", "n2")

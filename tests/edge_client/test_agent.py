@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import pytest
 
-import edge_client
-from edge_client.agent import LANE_S, Agent
+import shoal_edge_client
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.message import Stop
 from shoal.runtime.threads import Lane
+from shoal_edge_client.agent import LANE_S, Agent
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
 from tests.edge_client.learners import VectorLearner
@@ -285,7 +285,7 @@ def test_threads_are_limited_in_the_training_thread(place: Place) -> None:
 
 
 def test_join_from_python(place: Place) -> None:
-    code = edge_client.join(
+    code = shoal_edge_client.join(
         place.url,
         learner=VectorLearner(),
         token="sht_one",
@@ -302,7 +302,7 @@ def test_join_where_a_loop_runs_already(place: Place) -> None:
     """As in a notebook."""
 
     async def cell() -> int:
-        return edge_client.join(
+        return shoal_edge_client.join(
             place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state=place.folder / "s"
         )
 
@@ -314,7 +314,7 @@ def test_join_in_a_thread(place: Place) -> None:
 
     def call() -> None:
         codes.append(
-            edge_client.join(
+            shoal_edge_client.join(
                 place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state=place.folder / "s"
             )
         )
@@ -327,10 +327,10 @@ def test_join_in_a_thread(place: Place) -> None:
 
 def test_importing_it_is_light() -> None:
     heavy = {"torch", "httpx", "numpy", "structlog", "pydantic"}
-    code = f"import edge_client, sys; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import shoal_edge_client, sys; print(sorted({heavy} & set(sys.modules)))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert said.strip() == "[]"
 
 
 def test_its_public_face() -> None:
-    assert edge_client.__all__ == ["join"]
+    assert shoal_edge_client.__all__ == ["join"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.identity import ERRORS_KEPT, Identity, State
 from shoal.core.errors import Refused, StorageFailed
 from shoal.runtime.address import parse
+from shoal_edge_client.identity import ERRORS_KEPT, Identity, State
 
 HERE = parse("http://127.0.0.1:8080")
 ME = Identity("http://127.0.0.1:8080", "a", "shn_secret")

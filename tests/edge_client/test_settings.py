@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from edge_client.info import info
-from edge_client.settings import EdgeSettings, machine_name
 from shoal import __version__
 from shoal.core.errors import ShoalError
 from shoal.heads import NAME
 from shoal.settings import load
+from shoal_edge_client.info import info
+from shoal_edge_client.settings import EdgeSettings, machine_name
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_node_tells_about_itself_without_loading_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from edge_client.info import info; print(info('cpu'), 'torch' in sys.modules)"
+    code = "import sys; from shoal_edge_client.info import info; print(info('cpu'), 'torch' in sys.modules)"
     root = Path(__file__).resolve().parents[2]
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root).stdout
     assert said.strip() == f"{info('cpu')} False"

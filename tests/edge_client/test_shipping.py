@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import pytest
 
-from edge_client import shipping as module
-from edge_client.shipping import Shipping
 from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
 from shoal.runtime.log_lines import Line
+from shoal_edge_client import shipping as module
+from shoal_edge_client.shipping import Shipping
 from tests.coordinator.server import until
 
 

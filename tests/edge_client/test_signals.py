@@ -1,4 +1,4 @@
-"""Ctrl-C once, twice, and SIGTERM, on a real process: `python -m edge_client`."""
+"""Ctrl-C once, twice, and SIGTERM, on a real process: `python -m shoal_edge_client`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.running import _Process
 from shoal.runtime.store import no_crash
 from shoal.runtime.threads import Lane
+from shoal_edge_client.running import _Process
 from tests.edge_client.conftest import Place
 from tests.edge_client.fake import PATIENCE_S
 from tests.edge_client.learners import VectorLearner

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.spool import Kept, Spool
 from shoal import wire
 from shoal.core.errors import StorageFailed
 from shoal.core.message import Ref, Report
 from shoal.core.tree import Slots, Tree
 from shoal.runtime.store import digest_of
+from shoal_edge_client.spool import Kept, Spool
 
 SMALL: Slots = {"model": Tree.of({"w": np.arange(4, dtype=np.float32)})}
 LARGE: Slots = {"model": Tree.of({"w": np.arange(100_000, dtype=np.float32)})}

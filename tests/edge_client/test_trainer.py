@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.identity import State
-from edge_client.spool import Spool
-from edge_client.trainer import InHand, Trainer
-from edge_client.workshop import at_hand
 from shoal.core.algorithm import Algorithm, Going, Local, Task
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed
 from shoal.core.learner import Learner
@@ -22,6 +18,10 @@ from shoal.core.message import Order, Status
 from shoal.core.tree import Slots, Tree
 from shoal.runtime.address import parse
 from shoal.runtime.pump import Watch
+from shoal_edge_client.identity import State
+from shoal_edge_client.spool import Spool
+from shoal_edge_client.trainer import InHand, Trainer
+from shoal_edge_client.workshop import at_hand
 from tests.edge_client.learners import VectorLearner
 from tests.edge_client.remembering import Remembering
 

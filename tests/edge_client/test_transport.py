@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.transport import DAMAGED_MAX, HttpTransport
 from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
 from shoal.core.message import Ack, Fail, Order, Ref, Report
 from shoal.core.tree import Tree
 from shoal.runtime.node_link import Polled
 from shoal.runtime.store import FileBodies, digest_of
+from shoal_edge_client.transport import DAMAGED_MAX, HttpTransport
 
 SLOTS: dict[str, Any] = {"model": Tree.of({"w": np.arange(100_000, dtype=np.float32)})}
 DATA = b"".join(bytes(piece) for piece in wire.payload_pieces(SLOTS))

@@ -17,11 +17,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from edge_client.identity import State
-from edge_client.settings import EdgeSettings
-from edge_client.spool import Spool
-from edge_client.trainer import InHand, Trainer
-from edge_client.workshop import Apart, Here, Workshop, workshop
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed, ShoalError
 from shoal.core.machine import Result
 from shoal.core.message import Order, Status
@@ -32,6 +27,11 @@ from shoal.runtime.pump import Watch
 from shoal.runtime.tracebacks import whence
 from shoal.runtime.training import process, remote
 from shoal.spec import JobSpec, parse_job
+from shoal_edge_client.identity import State
+from shoal_edge_client.settings import EdgeSettings
+from shoal_edge_client.spool import Spool
+from shoal_edge_client.trainer import InHand, Trainer
+from shoal_edge_client.workshop import Apart, Here, Workshop, workshop
 from tests.edge_client.learners import VectorLearner
 
 ROOT = Path(__file__).parents[2]

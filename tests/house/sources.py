@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("shoal", "coordinator", "edge_client", "peer", "dashboard")
+PARENTS = ("coordinator", "edge_client", "peer", "dashboard")
+"""Folders of components; each holds one package, `shoal_` and its name."""
+PACKAGES = ("shoal", *(f"{parent}/shoal_{parent}" for parent in PARENTS))
 PURE = ("shoal/core", "shoal/algorithms", "shoal/schedules", "shoal/mixing", "shoal/selection")
 
 

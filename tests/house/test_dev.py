@@ -106,7 +106,7 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path, monkeypatc
     made = (
         ".venv/x",
         "dist/x",
-        "dashboard/static/x",
+        "dashboard/shoal_dashboard/static/x",
         "dashboard/node_modules/x",
         "shoal/__pycache__/x",
         ".mypy_cache/x",

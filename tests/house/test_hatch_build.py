@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import dashboard
 import hatch_build as hook
+import shoal_dashboard
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def pages(tmp_path: Path) -> Path:
 
 def built(pages: Path) -> Path:
     """As `build` leaves it."""
-    (pages / "static").mkdir(exist_ok=True)
-    (pages / "static" / "index.html").write_text("<!doctype html>")
-    (pages / "static" / ".sources").write_text(hook.digest(pages) + "\n")
+    (pages / hook.BUILT).mkdir(parents=True, exist_ok=True)
+    (pages / hook.BUILT / "index.html").write_text("<!doctype html>")
+    (pages / hook.BUILT / ".sources").write_text(hook.digest(pages) + "\n")
     return pages
 
 
@@ -63,7 +63,7 @@ def test_a_file_that_was_renamed_is_a_change(pages: Path) -> None:
 
 def test_pages_without_their_first_file_are_not_there(pages: Path) -> None:
     built(pages)
-    (pages / "static" / "index.html").unlink()
+    (pages / hook.BUILT / "index.html").unlink()
     assert not hook.is_current(pages)
 
 
@@ -91,9 +91,9 @@ def test_a_step_that_fails_shows_the_end_of_its_output(pages: Path, tmp_path: Pa
 
 
 def test_the_package_knows_whether_its_pages_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "__file__", str(tmp_path / "__init__.py"))
-    assert dashboard.assets() is None
+    monkeypatch.setattr(shoal_dashboard, "__file__", str(tmp_path / "__init__.py"))
+    assert shoal_dashboard.assets() is None
     (tmp_path / "static").mkdir()
-    assert dashboard.assets() is None
+    assert shoal_dashboard.assets() is None
     (tmp_path / "static" / "index.html").write_text("")
-    assert dashboard.assets() == tmp_path / "static"
+    assert shoal_dashboard.assets() == tmp_path / "static"

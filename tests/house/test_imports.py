@@ -5,6 +5,7 @@ allowance here, because a list of what it may not use is never complete.
 """
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import PACKAGES, PURE, ROOT, plant, trees
+from tests.house.sources import PACKAGES, PARENTS, PURE, ROOT, plant, trees
 
 # No clock, socket, thread, file, environment or global randomness among these.
 PURE_MODULES = {
@@ -33,7 +34,10 @@ LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imp
 
 def broken_contracts(root: Path) -> str:
     """What import-linter says of the tree's contracts; empty where all are kept."""
-    done = subprocess.run([sys.executable, "-c", LINT], cwd=root, capture_output=True, text=True, check=False)
+    places = os.pathsep.join(str(root / parent) for parent in PARENTS)
+    environment = {**os.environ, "PYTHONPATH": places}
+    command = [sys.executable, "-c", LINT]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
@@ -139,12 +143,12 @@ KEPT = {
     "shoal/trust/keys.py": "import cryptography\nfrom shoal.core import tree\n",
     "shoal/runtime/__init__.py": "",
     "shoal/runtime/http.py": "import httpx\nfrom shoal import wire\n",
-    "shoal/cli/__init__.py": "def main():\n    import coordinator.app\n    import edge_client\n",
+    "shoal/cli/__init__.py": "def main():\n    import shoal_coordinator.app\n    import shoal_edge_client\n",
     "shoal/peer_wire.py": "from shoal import wire\n",
-    "coordinator/app.py": "import fastapi\nfrom shoal import wire\n",
-    "peer/words.py": "import fastapi\n",
-    "peer/app.py": "import fastapi\nfrom peer import words\nfrom shoal import peer_wire\n",
-    "edge_client/__init__.py": "from shoal.runtime import http\n",
+    "coordinator/shoal_coordinator/app.py": "import fastapi\nfrom shoal import wire\n",
+    "peer/shoal_peer/words.py": "import fastapi\n",
+    "peer/shoal_peer/app.py": "import fastapi\nfrom shoal_peer import words\nfrom shoal import peer_wire\n",
+    "edge_client/shoal_edge_client/__init__.py": "from shoal.runtime import http\n",
 }
 
 
@@ -167,23 +171,23 @@ def test_a_tree_that_keeps_the_contracts_passes(tree: Path) -> None:
         ("shoal/core/bad.py", "from shoal import wire\n", "imports only go down"),
         ("shoal/core/bad.py", "from shoal.algorithms import fedavg\n", "imports only go down"),
         ("shoal/wire.py", "def late():\n    from shoal import simulation\n", "imports only go down"),
-        ("shoal/simulation.py", "import edge_client\n", "imports only go down"),
-        ("edge_client/bad.py", "import coordinator.app\n", "imports only go down"),
-        ("coordinator/bad.py", "import edge_client\n", "imports only go down"),
-        ("coordinator/bad.py", "import shoal.cli\n", "imports only go down"),
+        ("shoal/simulation.py", "import shoal_edge_client\n", "imports only go down"),
+        ("edge_client/shoal_edge_client/bad.py", "import shoal_coordinator.app\n", "imports only go down"),
+        ("coordinator/shoal_coordinator/bad.py", "import shoal_edge_client\n", "imports only go down"),
+        ("coordinator/shoal_coordinator/bad.py", "import shoal.cli\n", "imports only go down"),
         ("shoal/algorithms/fedprox.py", "from shoal.algorithms import fedavg\n", "blind to their siblings"),
         ("shoal/mixing/bad.py", "from shoal.mixing import pairwise\n", "blind to their siblings"),
         ("shoal/core/bad.py", "from shoal.mixing import pairwise\n", "imports only go down"),
         ("shoal/schedules/bad.py", "from shoal.algorithms import fedavg\n", "imports only go down"),
         ("shoal/simulation.py", "import fastapi\n", "the coordinator alone"),
-        ("edge_client/bad.py", "import sqlalchemy.orm\n", "the coordinator alone"),
-        ("peer/bad.py", "import fastapi\n", "the coordinator alone"),
-        ("peer/bad.py", "import edge_client\n", "imports only go down"),
-        ("coordinator/bad.py", "import httpx\n", "speaks HTTP"),
+        ("edge_client/shoal_edge_client/bad.py", "import sqlalchemy.orm\n", "the coordinator alone"),
+        ("peer/shoal_peer/bad.py", "import fastapi\n", "the coordinator alone"),
+        ("peer/shoal_peer/bad.py", "import shoal_edge_client\n", "imports only go down"),
+        ("coordinator/shoal_coordinator/bad.py", "import httpx\n", "speaks HTTP"),
         ("shoal/runtime/pump.py", "from httpx import Client\n", "speaks HTTP"),
-        ("coordinator/bad.py", "from cryptography import x509\n", "one module holds keys"),
+        ("coordinator/shoal_coordinator/bad.py", "from cryptography import x509\n", "one module holds keys"),
         ("shoal/trust/papers.py", "from shoal import wire\n", "trust leans on"),
-        ("dashboard/bad.py", "import shoal\n", "imports nothing"),
+        ("dashboard/shoal_dashboard/bad.py", "import shoal\n", "imports nothing"),
         ("shoal/core/tree.py", "from shoal.core import sums\n", "needs one that needs it"),
     ],
 )

@@ -37,7 +37,7 @@ def heavy_modules(root: Path, code: str) -> tuple[set[str], str]:
     return HEAVY & set(json.loads(done.stderr.splitlines()[-1])), done.stdout
 
 
-@pytest.mark.parametrize("code", ["import shoal", "import edge_client", "import peer", "import shoal.cli"])
+@pytest.mark.parametrize("code", ["import shoal", "import shoal_edge_client", "import shoal_peer", "import shoal.cli"])
 def test_importing_is_light(code: str) -> None:
     assert heavy_modules(ROOT, code)[0] == set()
 

@@ -15,12 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from peer.app import serving
-from peer.folder import read_papers
-from peer.invite import Invited, invite
-from peer.listening import listen
-from peer.node import Node, Settings
-from peer.status import Summary
 from shoal import peer_wire, wire
 from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.gossip import Learned
@@ -35,6 +29,12 @@ from shoal.sim.toys import ToyLearner
 from shoal.sim.work import Begun
 from shoal.trust.envelope import Request, Signer, sha256
 from shoal.trust.keys import load_or_make
+from shoal_peer.app import serving
+from shoal_peer.folder import read_papers
+from shoal_peer.invite import Invited, invite
+from shoal_peer.listening import listen
+from shoal_peer.node import Node, Settings
+from shoal_peer.status import Summary
 
 PATIENCE_S = 60.0
 JOB = """

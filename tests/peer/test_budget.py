@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from peer.ledger import STRANGER, Ledger
 from shoal.core.peer_message import Busy, Ping, Pong, Reserve, Slot
+from shoal_peer.ledger import STRANGER, Ledger
 from tests.peer.stage import Voice, folders, node
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.ledger import Ledger
 from shoal.core.errors import StorageFailed
+from shoal_peer.ledger import Ledger
 from tests.peer.stage import folders, free_ports, node, until
 
 

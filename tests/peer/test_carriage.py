@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
-from peer.carriage import AT_ONCE_EACH_MAX, MODELS_MAX, Allowance, Carrier
-from peer.company import Company
-from peer.folder import Papers, read_papers
 from shoal.core.message import Poll
 from shoal.runtime.http import Link
 from shoal.runtime.relay import Carried, seal, seal_body
 from shoal.trust.envelope import Signer
 from shoal.trust.keys import Key
+from shoal_peer.carriage import AT_ONCE_EACH_MAX, MODELS_MAX, Allowance, Carrier
+from shoal_peer.company import Company
+from shoal_peer.folder import Papers, read_papers
 from tests.peer.stage import folders, free_ports, raw_exchange, until
 from tests.peer.test_company import company, with_roster
 

@@ -11,13 +11,6 @@ from typing import Any
 
 import pytest
 
-from peer.app import Home, serving_all
-from peer.company import Company, Ears
-from peer.folder import Papers, read_papers
-from peer.intake import Standard
-from peer.ledger import Ledger
-from peer.link import Told
-from peer.listening import listen
 from shoal.core.errors import Refused
 from shoal.core.message import Idle
 from shoal.core.peer_message import Bulletin, PeerMessage, Relay, Suspect
@@ -25,6 +18,13 @@ from shoal.runtime.store import FileBodies
 from shoal.sim.toys import ToyLearner
 from shoal.trust.keys import load_or_make
 from shoal.trust.papers import ModeRecord, Roster, seal
+from shoal_peer.app import Home, serving_all
+from shoal_peer.company import Company, Ears
+from shoal_peer.folder import Papers, read_papers
+from shoal_peer.intake import Standard
+from shoal_peer.ledger import Ledger
+from shoal_peer.link import Told
+from shoal_peer.listening import listen
 from tests.peer.stage import folders, free_ports, until
 
 ANSWER = Bulletin("b", 1, True, False, 0, None)

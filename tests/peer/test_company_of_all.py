@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from peer.invite import Invited, invite
-from peer.model_file import held_model, write_model
 from shoal.cli.app import app
 from shoal.core.errors import Refused, ShoalError
 from shoal.sim.books import floats
 from shoal.sim.toys import ToyLearner
+from shoal_peer.invite import Invited, invite
+from shoal_peer.model_file import held_model, write_model
 from tests.peer.stage import JOB, folders, free_ports, node, until
 
 

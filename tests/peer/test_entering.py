@@ -10,13 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from peer.entry import ENTRY_BYTES_MAX, Entry, read_entry
-from peer.folder import Papers, read_papers
-from peer.link import wall_s
 from shoal.core.errors import InvalidPayload, StorageFailed
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import JoinCert, Peer, seal
+from shoal_peer.entry import ENTRY_BYTES_MAX, Entry, read_entry
+from shoal_peer.folder import Papers, read_papers
+from shoal_peer.link import wall_s
 from tests.peer.stage import folders, free_ports, node, until
 from tests.peer.test_company import company, made_in, with_roster
 

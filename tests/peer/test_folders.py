@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from peer.folder import PAPERS, Desk, doubles, read_papers
-from peer.invite import Invited, invite
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, StorageFailed
 from shoal.core.tree import Tree
 from shoal.sim.toys import ToyLearner, toy_tree
 from shoal.trust.keys import load_or_make
+from shoal_peer.folder import PAPERS, Desk, doubles, read_papers
+from shoal_peer.invite import Invited, invite
 from tests.peer.stage import JOB, folders, node
 
 MODEL = ToyLearner(1).init(3)

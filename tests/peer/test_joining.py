@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from peer.admission import Admission
-from peer.folder import read_papers
-from peer.invitation import Joining, Token, read_joining, read_token
-from peer.invite import Invited, invite
-from peer.joining import join
-from peer.link import wall_s
-from peer.node import Node
 from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.runtime.http import Link
 from shoal.sim.toys import ToyLearner
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import Invitation, Roster, seal, unseal
+from shoal_peer.admission import Admission
+from shoal_peer.folder import read_papers
+from shoal_peer.invitation import Joining, Token, read_joining, read_token
+from shoal_peer.invite import Invited, invite
+from shoal_peer.joining import join
+from shoal_peer.link import wall_s
+from shoal_peer.node import Node
 from tests.peer.stage import folders, free_ports, node, until
 
 HOUR = 3600

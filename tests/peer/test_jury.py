@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from peer.jury import Quarantine
-from peer.node import Node
 from shoal.core.peer_message import Busy, Never, Offer, Push, Reserve, Slot, Swap, Swapped, Taken
 from shoal.sim.toys import toy_tree
+from shoal_peer.jury import Quarantine
+from shoal_peer.node import Node
 from tests.peer.stage import Voice, body_of, folders, node, ref_of
 
 NEAR = body_of(toy_tree((1.0, 1.0, 1.5), 1))

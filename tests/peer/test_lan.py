@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from peer.lan import SERVICE, Announced, Lan, own_addresses, texts
-from peer.running import announced
 from shoal.core.errors import ShoalError, Unreachable
+from shoal_peer.lan import SERVICE, Announced, Lan, own_addresses, texts
+from shoal_peer.running import announced
 from tests.peer.stage import apart, folders, node, to_its_end, until
 
 Patch = pytest.MonkeyPatch

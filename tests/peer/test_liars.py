@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from peer.claims import check_claims
-from peer.jury import LIE, SAME_MAX, code_of, heeded
 from shoal.core.errors import InvalidPayload
 from shoal.core.machine import Note
 from shoal.core.message import Ref
@@ -17,6 +15,8 @@ from shoal.core.plausible import lie
 from shoal.core.rumours import INCARNATION_MAX
 from shoal.peer_wire import Letter
 from shoal.trust.papers import Peer
+from shoal_peer.claims import check_claims
+from shoal_peer.jury import LIE, SAME_MAX, code_of, heeded
 from tests.peer.stage import Voice, folders, node
 
 BODY = Ref("ab" * 32, 20)

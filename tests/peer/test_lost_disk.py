@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.node import Node
 from shoal.trust.keys import next_boot
+from shoal_peer.node import Node
 from tests.peer.stage import PATIENCE_S, folders, free_ports, node, to_its_end, until
 
 ROUNDS = 3

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from peer.node import Node
 from shoal.core.errors import InvalidJob
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.plugins import mixings
+from shoal_peer.node import Node
 from tests.peer.stage import PATIENCE_S, apart, drift, folders, free_ports, node, to_its_end
 
 ROUNDS = 4

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from peer.company import Company
-from peer.folder import read_papers
-from peer.intake import Intake
-from peer.link import PeerLink
 from shoal.core.errors import Unreachable
 from shoal.core.message import Ref
 from shoal.core.peer_message import Bulletin, Declare, PeerMessage, Suspect
+from shoal_peer.company import Company
+from shoal_peer.folder import read_papers
+from shoal_peer.intake import Intake
+from shoal_peer.link import PeerLink
 from tests.peer.stage import folders, free_ports, until
 from tests.peer.test_company import Machine, company
 

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from peer.overview import Overview, PeerRow, overview
-from peer.page import HEADERS, STYLE, render
 from shoal.cli.app import app
+from shoal_peer.overview import Overview, PeerRow, overview
+from shoal_peer.page import HEADERS, STYLE, render
 from tests.peer.stage import folders, free_ports, node, until
 
 HOSTILE = "<script>alert(1)</script>'\""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer.folder import read_papers
 from shoal.algorithms.fedavg import FedAvg
 from shoal.core.algorithm import tree_slot
 from shoal.core.drain import Drain
@@ -26,6 +25,7 @@ from shoal.runtime.store import FileBodies
 from shoal.sim.flock import Flock
 from shoal.sim.peers import Shared
 from shoal.sim.toys import toy_tree
+from shoal_peer.folder import read_papers
 from tests.nightly import at_night
 from tests.peer.line import Line, accuracy
 from tests.peer.stage import Voice, body_of, folders, free_ports, ref_of

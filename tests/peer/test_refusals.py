@@ -12,10 +12,6 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from peer import app, metered
-from peer.folder import read_papers
-from peer.invite import Invited, invite
-from peer.node import Node, wall_s
 from shoal import peer_wire
 from shoal.core.errors import Refused
 from shoal.core.peer_message import Ping, Pong, Reserve, Resolve, Settle, Slot, Swap
@@ -25,6 +21,10 @@ from shoal.sim.toys import ToyLearner, toy_tree
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import Key, load_or_make
 from shoal.trust.papers import JoinCert, seal
+from shoal_peer import app, metered
+from shoal_peer.folder import read_papers
+from shoal_peer.invite import Invited, invite
+from shoal_peer.node import Node, wall_s
 from tests.peer.stage import Voice, body_of, folders, node, raw_exchange, ref_of, until
 
 XID = ("b", 90, 1)

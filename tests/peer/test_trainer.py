@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from peer.folder import Desk
-from peer.trainer import Trainer
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed
 from shoal.core.machine import Work
 from shoal.core.message import Order, Ref
 from shoal.runtime.training.process import Setup
 from shoal.sim.toys import ToyLearner, toy_tree
 from shoal.spec import load_job
+from shoal_peer.folder import Desk
+from shoal_peer.trainer import Trainer
 from tests.peer.stage import folders, until
 
 TOY = Path(__file__).with_name("toy.py")

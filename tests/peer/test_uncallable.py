@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from peer.link import Told
-from peer.mailbox import MESSAGES_MAX, Mailbox
-from peer.node import Node
 from shoal.core.peer_message import Reserve, Settle
+from shoal_peer.link import Told
+from shoal_peer.mailbox import MESSAGES_MAX, Mailbox
+from shoal_peer.node import Node
 from tests.peer.stage import PATIENCE_S, Voice, apart, drift, folders, free_ports, node, to_its_end, until
 
 ROUNDS = 4

@@ -11,8 +11,8 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
-from edge_client.peering import pump
-from peer import app
+from shoal_edge_client.peering import pump
+from shoal_peer import app
 from tests.coordinator.server import Server, Zygote
 from tests.peering.stage import Process, Threaded
 

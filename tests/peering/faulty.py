@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from peer.link import PeerLink
 from shoal.core.errors import ShoalError, Unreachable
+from shoal_peer.link import PeerLink
 from tests.edge_client import child
 
 LATE_S = 1.0

@@ -12,11 +12,11 @@ import httpx
 import numpy as np
 from safetensors.numpy import load
 
-from edge_client.agent import Agent
-from edge_client.peering.pump import PeerPump
-from edge_client.settings import EdgeSettings
 from shoal.core.peer import Peer
 from shoal.runtime.pump import Pump
+from shoal_edge_client.agent import Agent
+from shoal_edge_client.peering.pump import PeerPump
+from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.server import PATIENCE_S, Server, until
 from tests.edge_client import child
 from tests.forked import Forked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from edge_client.peering.beside import Beside
+from shoal_edge_client.peering.beside import Beside
 
 
 def test_what_is_asked_for_too_early_is_done_once_it_runs() -> None:

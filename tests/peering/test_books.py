@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from edge_client.peering.books import PROJECTIONS, Books
 from shoal.core.tree import Tree
+from shoal_edge_client.peering.books import PROJECTIONS, Books
 
 
 def model(*values: float) -> Tree:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_client.identity import State
-from edge_client.peering.node import Peering
-from edge_client.settings import EdgeSettings
 from shoal.core.gossip import Gossip
 from shoal.runtime.address import parse
 from shoal.runtime.node_link import NodeLink
+from shoal_edge_client.identity import State
+from shoal_edge_client.peering.node import Peering
+from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.server import Server, until
 from tests.peering.learner import Counting
 from tests.peering.stage import JOB, LONG, Threaded, acquainted, begin, check_merge

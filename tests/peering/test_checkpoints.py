@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.peering.checkpoints import Checkpoints
-from edge_client.peering.desk import Desk
-from edge_client.peering.pump import PeerPump
 from shoal.core.errors import Refused
 from shoal.core.message import Ref
 from shoal.core.tree import Tree
 from shoal.runtime.store import STEPS
 from shoal.trust.keys import Key
 from shoal.trust.papers import Charter, Manifest, seal
+from shoal_edge_client.peering.checkpoints import Checkpoints
+from shoal_edge_client.peering.desk import Desk
+from shoal_edge_client.peering.pump import PeerPump
 from tests.coordinator.server import Server, until
 from tests.peering.learner import Counting
 from tests.peering.stage import LONG, Threaded, acquainted, begin

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.peering.desk import Desk
 from shoal.core.machine import Result
 from shoal.core.message import Ref, Report
 from shoal.core.tree import Tree
+from shoal_edge_client.peering.desk import Desk
 
 
 def slots(value: float) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_small_bodies_are_files_too(desk: Desk) -> None:
 
 def test_a_report_of_a_node_that_only_worked_is_taken_up_whole(tmp_path: Path) -> None:
     """Its body stands in the frame alone."""
-    from edge_client.spool import Spool
+    from shoal_edge_client.spool import Spool
 
     spool = Spool(tmp_path / "j", "j")
     body = spool.put(slots(1.0))

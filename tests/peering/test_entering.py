@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_client.prepare import prepare
-from edge_client.settings import EdgeSettings
+from shoal_edge_client.prepare import prepare
+from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.server import Server, until
 from tests.peering.learner import Counting
 from tests.peering.stage import JOB, SHORT, Threaded, acquainted, begin, settings, versions

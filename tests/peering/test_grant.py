@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from edge_client.peering.desk import Desk
-from edge_client.peering.grant import Fence
-from edge_client.peering.pump import PeerPump
 from shoal.core.errors import Unreachable
 from shoal.core.failover import Grant
+from shoal_edge_client.peering.desk import Desk
+from shoal_edge_client.peering.grant import Fence
+from shoal_edge_client.peering.pump import PeerPump
 from tests.coordinator.server import Server, Zygote, until
 from tests.peering.learner import Counting
 from tests.peering.stage import JOB, LONG, Threaded, acquainted, begin, versions

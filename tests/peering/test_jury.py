@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.peering.jury import LATE
-from edge_client.settings import EdgeSettings
-from edge_client.workshop import workshop
 from shoal.core.peer_message import Busy, Never, Reserve, Slot, Swap, Swapped
 from shoal.core.tree import Tree, scale
 from shoal.runtime.threads import Lane
 from shoal.sim.toys import ToyLearner
 from shoal.spec import parse_job
+from shoal_edge_client.peering.jury import LATE
+from shoal_edge_client.settings import EdgeSettings
+from shoal_edge_client.workshop import workshop
 from tests.coordinator.server import Server, until
 from tests.peer.stage import body_of, ref_of
 from tests.peering.stage import Threaded

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.peering.porch import Porch, address_of
-from peer.listening import listen
 from shoal.core.errors import InvalidJob, Unreachable
 from shoal.runtime.address import parse
+from shoal_edge_client.peering.porch import Porch, address_of
+from shoal_peer.listening import listen
 
 HUB = parse("http://127.0.0.1:8080")
 

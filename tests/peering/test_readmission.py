@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from edge_client.identity import Identity, State
-from edge_client.peering import readmission
-from edge_client.peering.readmission import Readmission
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
 from shoal.runtime.address import parse
 from shoal.runtime.node_link import NodeLink
@@ -22,6 +19,9 @@ from shoal.runtime.store import STEPS, CrashPoint, no_crash
 from shoal.trust.envelope import Answer, read_request, sha256
 from shoal.trust.keys import Key
 from shoal.trust.papers import Charter, seal
+from shoal_edge_client.identity import Identity, State
+from shoal_edge_client.peering import readmission
+from shoal_edge_client.peering.readmission import Readmission
 from tests.runtime.servers import Asked, Said, answering
 
 KEY, IMPOSTOR, MINE = Key.make(), Key.make(), Key.make()

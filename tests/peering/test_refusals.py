@@ -16,10 +16,6 @@ from typing import Any
 import httpx
 import pytest
 
-from edge_client.peering.pump import PeerPump
-from peer import app
-from peer.folder import Papers
-from peer.node import wall_s
 from shoal.core.errors import Refused
 from shoal.core.learner import Trained
 from shoal.core.peer_message import Settle
@@ -28,6 +24,10 @@ from shoal.sim.toys import ToyLearner
 from shoal.trust.envelope import Signer
 from shoal.trust.keys import Key, load_key
 from shoal.trust.papers import JoinCert, Roster, open_charter, seal, unseal
+from shoal_edge_client.peering.pump import PeerPump
+from shoal_peer import app
+from shoal_peer.folder import Papers
+from shoal_peer.node import wall_s
 from tests.coordinator.server import Server, until
 from tests.peer.stage import Voice
 from tests.peer.test_refusals import DAY_S, FINE, REFUSALS, XID, elsewhere, reserved, swap

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.peering.desk import Desk
-from edge_client.peering.part import Part
 from shoal.core.algorithm import tree_slot
 from shoal.core.anchor import Anchor
 from shoal.core.message import Order
 from shoal.core.tree import Slots, Tree, digest
 from shoal.core.worker import Worker
 from shoal.spec import parse_job
+from shoal_edge_client.peering.desk import Desk
+from shoal_edge_client.peering.part import Part
 
 JOB = {
     "name": "toys",

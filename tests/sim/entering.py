@@ -14,7 +14,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from peer.entry import AGAIN_S
 from shoal.core.algorithm import Algorithm
 from shoal.core.drain import Drain
 from shoal.core.errors import NotAllowed, Refused
@@ -28,6 +27,7 @@ from shoal.sim.peers import Shared
 from shoal.sim.toys import ToyLearner, toy_tree
 from shoal.trust.envelope import Request, Signer
 from shoal.trust.gatekeeper import Gatekeeper
+from shoal_peer.entry import AGAIN_S
 from tests.trust.job import CHARTER, DAY, NOW, cert, key, roster, sealed
 
 OLD, NEW, LATE = "abc", "de", "f"

@@ -11,12 +11,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.inside import Reply
-from edge_client.peering.desk import Desk
-from edge_client.peering.offers import offers_in
-from peer.entry import read_entry
-from peer.invitation import PREFIX, read_joining, read_token
-from peer.rosters import read_bundle
 from shoal.core.errors import InvalidPayload, ShoalError
 from shoal.record import RunRecord, dumped, loaded
 from shoal.runtime import sse
@@ -24,6 +18,12 @@ from shoal.runtime.address import parse
 from shoal.runtime.http import Link
 from shoal.runtime.node_link import NodeLink
 from shoal.strict_json import flaw
+from shoal_coordinator.inside import Reply
+from shoal_edge_client.peering.desk import Desk
+from shoal_edge_client.peering.offers import offers_in
+from shoal_peer.entry import read_entry
+from shoal_peer.invitation import PREFIX, read_joining, read_token
+from shoal_peer.rosters import read_bundle
 from tests.runtime.servers import Said, answering
 
 BAD = pytest.mark.parametrize("bad", ["\\ud800", "\\u0000"], ids=["half", "nul"])

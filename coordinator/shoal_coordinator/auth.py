@@ -1,0 +1,185 @@
+"""Who asks. Credentials are random, shown once, and kept as SHA-256; what they allow is a role.
+
+    node        its own orders, reports and bodies            credential shn_…, got for a one-time token sht_…
+    viewer      everything that can be read
+    operator    everything                                     token sho_…, or a session cookie that stands for it
+
+Deny by default: a route names the role that it needs. All principals are held in memory (this process is the only
+writer), so that checking one costs a hash, and a revocation holds from the next request on.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from shoal.core.errors import NotAllowed, Refused
+from shoal.core.machine import HUB
+from shoal_coordinator.tables import nodes, tokens
+
+Role = Literal["node", "viewer", "operator"]
+PREFIXES = {"node": "shn_", "operator": "sho_", "viewer": "shv_", "token": "sht_", "session": "shs_"}
+COOKIE = "shoal_session"
+NO_CREDENTIAL = "vouched:"
+"""How the secret of a node begins that is known by its key alone (`readmission`). A hash is 64 hexadecimal digits."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A known asker. `name` is a node's name; empty for people."""
+
+    role: Role
+    name: str = ""
+    expires_at: float | None = None
+
+    def may(self, role: Role) -> bool:
+        """Whether this one may do what needs that role. Operators may do all that viewers may; nobody is a node."""
+        return self.role == role or (self.role == "operator" and role == "viewer")
+
+
+def hashed(secret: str) -> str:
+    """What is kept of a credential."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_secret(kind: str) -> str:
+    """A credential of 256 random bits."""
+    return PREFIXES[kind] + secrets.token_urlsafe(32)
+
+
+class Directory:
+    """Everybody who may ask."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Principal] = {}
+        self._keys: dict[str, str] = {}
+        """By node: the hash of its credential. A node has one."""
+
+    def load(self, connection: Connection, operator_token: str) -> None:
+        """Take up what the database knows, and the operators' own token."""
+        self.clear(operator_token)
+        for row in connection.execute(select(nodes).where(~nodes.c.revoked)):
+            self.admit(row.secret, Principal("node", row.name))
+        for row in connection.execute(select(tokens).where(tokens.c.role != "node")):
+            self.admit(row.secret, _person(row))
+
+    def look_up(self, connection: Connection, secret_hash: str) -> None:
+        """Take up whoever has that credential, if the database knows it."""
+        node = connection.execute(select(nodes.c.name).where(nodes.c.secret == secret_hash, ~nodes.c.revoked)).scalar()
+        if node is not None:
+            self.admit(secret_hash, Principal("node", node))
+        row = connection.execute(select(tokens).where(tokens.c.secret == secret_hash, tokens.c.role != "node")).first()
+        if row is not None:
+            self.admit(secret_hash, _person(row))
+
+    def clear(self, operator_token: str) -> None:
+        """Know nobody but the operators."""
+        self._known, self._keys = {hashed(operator_token): Principal("operator")}, {}
+
+    def find(self, secret: str) -> Principal | None:
+        """Whose credential this is; None for one that is unknown, revoked or expired."""
+        found = self._known.get(hashed(secret))
+        if found is not None and found.expires_at is not None and found.expires_at < time.time():
+            return None
+        return found
+
+    def admit(self, secret_hash: str, principal: Principal) -> None:
+        """Whoever has that credential may ask from now on; a node by no other that it had."""
+        if principal.role == "node":
+            self.forget_node(principal.name)
+            self._keys[principal.name] = secret_hash
+        self._known[secret_hash] = principal
+
+    def forget_node(self, name: str) -> None:
+        key = self._keys.pop(name, None)
+        if key is not None:
+            self._known.pop(key, None)
+
+    def forget(self, secret_hash: str) -> None:
+        self._known.pop(secret_hash, None)
+
+
+def _person(row: Row[Any]) -> Principal:
+    role: Any = row.grants or row.role
+    return Principal(role, "", row.expires_at)
+
+
+def add_token(connection: Connection, secret: str, role: str, name: str | None, uses: int, expires_at: float) -> None:
+    """Keep a new token."""
+    row = {"secret": hashed(secret), "role": role, "name": name, "uses": uses, "expires_at": expires_at}
+    connection.execute(insert(tokens).values(row))
+
+
+def add_session(connection: Connection, secret: str, grants: str, expires_at: float) -> None:
+    """Keep a browser's session; expired ones go."""
+    connection.execute(delete(tokens).where(tokens.c.expires_at < time.time()))
+    row = {"secret": hashed(secret), "role": "session", "grants": grants, "uses": 0, "expires_at": expires_at}
+    connection.execute(insert(tokens).values(row))
+
+
+def end_session(connection: Connection, secret: str) -> None:
+    """Forget a browser's session."""
+    connection.execute(delete(tokens).where(tokens.c.secret == hashed(secret)))
+
+
+def credential_of(token: str, key: str) -> str:
+    """A node's credential: random, or the same again for the same token and the node's own random key."""
+    if not key:
+        return new_secret("node")
+    mixed = hmac.digest(key.encode(), token.encode(), "sha256")
+    return PREFIXES["node"] + base64.urlsafe_b64encode(mixed).rstrip(b"=").decode()
+
+
+def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], key: str = "") -> str:
+    """Spend one use of a token and make the node's credential, in one transaction: one token, one node, races too.
+
+    `key`: who enrols again with the same one, because the answer was lost, gets the same credential again. Raises
+    `NotAllowed` for a token that is wrong, spent, expired or another node's, `Refused` for a name that is taken or that
+    no node may have.
+    """
+    if name == HUB:
+        raise Refused(
+            f"no node may be called {HUB}: that is what messages call the coordinator's side",
+            code="node.reserved",
+            hint="choose another --name",
+        )
+    secret, now = credential_of(token, key), time.time()
+    again = select(nodes).where(nodes.c.name == name, nodes.c.secret == hashed(secret), ~nodes.c.revoked)
+    if connection.execute(again).first() is not None:
+        return secret
+    row = connection.execute(select(tokens).where(tokens.c.secret == hashed(token), tokens.c.role == "node")).first()
+    if row is None or row.uses < 1 or (row.expires_at is not None and row.expires_at < time.time()):
+        raise NotAllowed(
+            "the enrolment token is wrong, spent or expired",
+            code="token.invalid",
+            hint="ask an operator for a new one (`shoal token create`)",
+        )
+    if row.name is not None and row.name != name:
+        raise NotAllowed(
+            f"this token enrols {row.name}, not {name}", code="token.invalid", hint=f"use --name {row.name}"
+        )
+    taken = connection.execute(select(nodes).where(nodes.c.name == name)).first()
+    if taken is not None and not taken.revoked and not taken.secret.startswith(NO_CREDENTIAL):
+        raise Refused(
+            f"a node called {name} exists",
+            code="node.exists",
+            hint="choose another --name, or use the state folder of that node, or remove it (`shoal nodes remove`)",
+        )
+    connection.execute(update(tokens).where(tokens.c.secret == row.secret).values(uses=row.uses - 1))
+    connection.execute(delete(nodes).where(nodes.c.name == name))
+    values = {"name": name, "secret": hashed(secret), "joined_at": now, "seen_at": now, "info": info, "revoked": False}
+    connection.execute(insert(nodes).values(values))
+    return secret
+
+
+def revoke(connection: Connection, name: str) -> bool:
+    """Take a node's credential away; False when there is no such node."""
+    result = connection.execute(update(nodes).where(nodes.c.name == name, ~nodes.c.revoked).values(revoked=True))
+    return bool(result.rowcount)

@@ -1,0 +1,72 @@
+"""Concept drift, seen from afar: models drift apart faster than before, so that they are synchronised more often.
+
+The rule, over the versions of a job of dynamic averaging: the last `WINDOW` took less than 1 / `FACTOR` of the time of
+the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
+found, so each change is told once. Learning itself makes synchronisations rarer, never more frequent.
+
+Where violations came at random (as a Poisson process) one comparison in 16 would be a false alarm; real ones are far
+more regular, because nodes that start from one model take about as long to leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from shoal.core.machine import Version
+from shoal_coordinator.tables import versions
+
+WINDOW = 6
+"""Synchronisations on each side."""
+
+FACTOR = 2.5
+
+JUMP, SINCE = "jump", "jump.since"
+"""Numbers of a version at which a jump was found: by how much the rate has risen, and since which version."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What the rule looks at in a version: how long it was open, in seconds (pauses left out), and the threshold."""
+
+    seconds: float
+    threshold: float
+
+
+def jump(closed: Sequence[Closed]) -> float | None:
+    """By how much the rate has risen, when it has; `closed` are the versions since the last jump, oldest first."""
+    if len(closed) < 2 * WINDOW:
+        return None
+    before, last = closed[-2 * WINDOW : -WINDOW], closed[-WINDOW:]
+    took = max(sum(one.seconds for one in last), 1e-6)
+    ratio = sum(one.seconds for one in before) / took
+    return ratio if ratio >= FACTOR and last[-1].threshold >= before[0].threshold else None
+
+
+def threshold(numbers: Mapping[str, Any]) -> float | None:
+    """Above what a schedule synchronises, as its numbers tell: Delta of `drift`, Theta of `variance`."""
+    found = numbers.get("delta", numbers.get("theta"))
+    return found if isinstance(found, int | float) else None
+
+
+def find(connection: Connection, job: str, version: Version) -> str | None:
+    """Look for a jump at a version that was just written down; marks it, and says it in a sentence."""
+    if threshold(version.numbers) is None:
+        return None
+    columns = (versions.c.number, versions.c.opened, versions.c.closed, versions.c.numbers)
+    query = select(*columns).where(versions.c.job == job, versions.c.number.between(1, version.number))
+    rows = connection.execute(query.order_by(versions.c.number.desc()).limit(2 * WINDOW)).all()
+    limits = [threshold(row.numbers) for row in rows]
+    if any(JUMP in row.numbers for row in rows) or None in limits:
+        return None
+    pairs = zip(rows, limits, strict=True)
+    rise = jump([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
+    if rise is None:
+        return None
+    since = version.number - WINDOW
+    here = (versions.c.job == job, versions.c.number == version.number)
+    connection.execute(update(versions).where(*here).values(numbers={**rows[0].numbers, JUMP: rise, SINCE: since}))
+    return f"models drift apart {rise:.1f} times as fast since version {since}: the data seem to have changed"

@@ -1,0 +1,48 @@
+"""Bytes of jobs by quarter of an hour, over all of them: what has crossed since a moment, in any time zone.
+
+Added in the transaction that books the same bytes in `traffic`, under the quarter in which that happens; what crosses
+in the seconds before a quarter's end may so stand in the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shoal_coordinator.ledger import crossed
+from shoal_coordinator.tables import traffic_quarters as quarters
+
+QUARTER_S = 900
+KEPT_S = 8 * 86_400
+"""For a week, and a day for time zones."""
+
+
+def start(since: float, now: float) -> int:
+    """Where the quarter begins from which bytes since then are counted (s since 1970); those kept, and no later one."""
+    return int(min(now, max(since, now - KEPT_S)) // QUARTER_S) * QUARTER_S
+
+
+def add(connection: Connection, rows: Iterable[dict[str, Any]], now: float) -> None:
+    """Add the bytes of these rows of `traffic` that belong to jobs; quarters that are too old go."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row["job"] and crossed(row["kind"], row["direction"]):
+            counts[row["direction"]] += row["head_bytes"] + row["body_bytes"]
+    at = start(now, now)
+    for direction, size in counts.items():
+        here = (quarters.c.at == at) & (quarters.c.direction == direction)
+        grown = connection.execute(update(quarters).where(here).values(bytes=quarters.c.bytes + size))
+        if not grown.rowcount:
+            connection.execute(delete(quarters).where(quarters.c.at < start(0, now)))
+            connection.execute(insert(quarters).values(at=at, direction=direction, bytes=size))
+
+
+async def since(connection: AsyncConnection, at: float) -> dict[str, int]:
+    """Bytes by direction ("up", "down") in the quarters that began at `at` (s since 1970) or later."""
+    query = select(quarters.c.direction, func.sum(quarters.c.bytes)).where(quarters.c.at >= at)
+    found = {row[0]: int(row[1]) for row in await connection.execute(query.group_by(quarters.c.direction))}
+    return {direction: found.get(direction, 0) for direction in ("up", "down")}

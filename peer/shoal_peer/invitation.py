@@ -1,0 +1,112 @@
+"""An invitation as one string, to be pasted, and the request by which a newcomer uses it.
+
+    shoal-join-<base64url of deflated JSON: addresses of peers, the charter's SHA-256, the signed invitation>
+
+The string holds no private key. The charter's digest in it is where the newcomer's trust begins: every paper that it
+gets over the network must belong to that charter. Who has the string can use it, so it must not be shown to everybody.
+
+The newcomer sends to `POST /p2p/JOB/join`, signed with a key that it has made itself:
+
+    {"invitation": "…", "node": "name", "pub": "ed25519:…", "urls": ["http://10.0.0.9:9001"]}
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from typing import Any
+
+from shoal import strict_json
+from shoal.core.errors import InvalidPayload, ShoalError
+from shoal.heads import NAME, is_digest
+from shoal.runtime.address import parse
+from shoal.trust.keys import PUBLIC
+from shoal.trust.papers import Invitation
+from shoal_peer.entry import URL_CHARS, URLS_MAX
+
+PREFIX = "shoal-join-"
+TEXT_CHARS_MAX, VALUES_BYTES_MAX = 4096, 16 * 1024
+JOIN_BYTES_MAX = Invitation.BYTES_MAX + 4096
+
+
+@dataclass(frozen=True)
+class Token:
+    """What the string holds. `urls`: peers to ask, in this order; `charter`: the SHA-256 that names it."""
+
+    job: str
+    urls: tuple[str, ...]
+    charter: str
+    invitation: bytes
+
+    def text(self) -> str:
+        """Return the string."""
+        values = [self.job, list(self.urls), self.charter, self.invitation.decode("ascii")]
+        packed = zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 9)
+        return PREFIX + urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def read_token(text: str) -> Token:
+    """Return what a pasted string holds; the invitation is not verified. Raises `ShoalError`."""
+    shown = "".join(text.split())
+    hint = "copy the whole string, from shoal-join- to its end"
+    wrong = ShoalError("this is no invitation", code="usage.invitation", hint=hint)
+    if not shown.startswith(PREFIX) or len(shown) > TEXT_CHARS_MAX:
+        raise wrong
+    try:
+        packed = shown.removeprefix(PREFIX)
+        inflate = zlib.decompressobj()
+        data = inflate.decompress(urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), VALUES_BYTES_MAX)
+        if not inflate.eof:
+            raise wrong
+        job, urls, charter, invitation = strict_json.loads(data)
+        token = Token(job, _addresses(urls), charter, invitation.encode("ascii"))
+    except (ValueError, TypeError, AttributeError, binascii.Error, zlib.error, RecursionError, ShoalError):
+        raise wrong from None
+    if not token.urls or not NAME.fullmatch(token.job) or not is_digest(token.charter):
+        raise wrong
+    return token
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The request of a newcomer. `node`: the name that it would like; `urls`: where it is called; none: it calls."""
+
+    invitation: bytes
+    node: str
+    pub: str
+    urls: tuple[str, ...]
+
+    def text(self) -> bytes:
+        """Return it as it travels."""
+        values = {"invitation": self.invitation.decode("ascii"), "node": self.node, "pub": self.pub}
+        return json.dumps({**values, "urls": list(self.urls)}).encode()
+
+
+def read_joining(text: bytes) -> Joining:
+    """Return the request of a newcomer; nothing in it is verified. Raises `InvalidPayload`."""
+    try:
+        values: Any = strict_json.loads(text)
+        named = {name: values.pop(name) for name in ("invitation", "node", "pub", "urls")}
+        joining = Joining(named["invitation"].encode("ascii"), named["node"], named["pub"], _addresses(named["urls"]))
+        fits = not values and NAME.fullmatch(joining.node) and re.fullmatch(PUBLIC, joining.pub)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ShoalError) as error:
+        raise _malformed(str(error)[:100]) from None
+    if not fits:
+        raise _malformed("it has an invitation, a node, its pub and its urls")
+    return joining
+
+
+def _addresses(urls: Any) -> tuple[str, ...]:
+    """Return addresses in their one form. Raises `ShoalError` for anything else."""
+    if not isinstance(urls, list) or len(urls) > URLS_MAX or not all(len(url) <= URL_CHARS for url in urls):
+        raise _malformed(f"at most {URLS_MAX} urls, each of {URL_CHARS} characters")
+    return tuple(parse(url).url for url in urls)
+
+
+def _malformed(why: str) -> InvalidPayload:
+    hint = "install the same release of shoal on both sides"
+    return InvalidPayload(f"no request to join: {why}", code="peer.join", hint=hint)
