@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -58,6 +59,8 @@ class Database:
         self.fenced = False
         """Whether another coordinator writes now, so that this one never will again."""
         self._commits = 0
+        self.committed: Callable[[float], object] = float
+        """Called in the writer's thread with the seconds that each transaction took."""
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._commits_failing, self._writer_failing = Repeating("a commit failed"), Repeating("the writer begins anew")
@@ -198,12 +201,14 @@ class Database:
     def _transact(
         self, connection: Connection, batch: list[_Job], results: list[tuple[_Job, Any, Exception | None]]
     ) -> None:
+        began = time.perf_counter()
         with connection.begin():
             self._place.enter(connection, self._commits)
             for job in batch:
                 results.append((job, *_attempt(connection, job, alone=len(batch) == 1)))
                 _refuse_half(results[-1][2], stands=self._place.stands(connection))
             crashpoint("journal.before-commit")
+        self.committed(time.perf_counter() - began)
         crashpoint("journal.after-commit")
 
     def _failure(self, connection: Connection, error: Exception, *, in_doubt: bool) -> Exception | None:

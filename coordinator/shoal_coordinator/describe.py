@@ -21,7 +21,8 @@ from shoal_coordinator.views import iso
 
 if TYPE_CHECKING:
     from shoal_coordinator.driver import Driver
-    from shoal_coordinator.service import Coordinator, Record
+    from shoal_coordinator.job_record import Record
+    from shoal_coordinator.service import Coordinator
     from shoal_coordinator.start import Start
 
 

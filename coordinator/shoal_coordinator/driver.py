@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,16 +35,13 @@ from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec
 from shoal.wire import payload_layout
 from shoal_coordinator import failures, journal
-from shoal_coordinator.bells import Bells
 from shoal_coordinator.crash import crashpoint
-from shoal_coordinator.database import Database
 from shoal_coordinator.journal import Entry, Fed
 from shoal_coordinator.reports import counted
-from shoal_coordinator.settings import Settings
+from shoal_coordinator.services import Services
 from shoal_coordinator.start import Start
 from shoal_coordinator.stopwatch import Stopwatches
-from shoal_coordinator.stream import Broadcast, Item
-from shoal_coordinator.unreported import NodeBytes
+from shoal_coordinator.stream import Item
 from shoal_coordinator.uploads import Form, Uploads
 from shoal_coordinator.waiting import Line, Waiting
 
@@ -64,18 +60,6 @@ SETTLE_S = 5.0
 """How long an answer waits for a hub that is being restored. (One that is merely busy is waited for to the end.)"""
 
 ENDED = ("done", "stopped")
-
-
-@dataclass(frozen=True)
-class Services:
-    """What a driver shares with all others."""
-
-    database: Database
-    broadcast: Broadcast
-    settings: Settings
-    bells: Bells
-    """By node: set when something was sent to it, in any job."""
-    node_bytes: NodeBytes
 
 
 class Driver:
@@ -336,7 +320,8 @@ class Driver:
 
     def _feed(self, entries: Sequence[Entry]) -> list[Fed]:
         """In a thread: large reports are folded here."""
-        return [self._feed_one(self.hub, entry) for entry in entries]
+        metrics, fed = self._services.metrics, partial(self._feed_one, self.hub)
+        return [metrics.fold(fed, entry) if isinstance(entry.event, Report) else fed(entry) for entry in entries]
 
     def _feed_one(self, hub: Hub, entry: Entry) -> Fed:
         ended, order, report = hub.phase in ENDED, failures.in_hand(hub, entry.event), counted(hub, entry.event)
@@ -390,7 +375,7 @@ class Driver:
         states = [one.state for one in mine if one.state is not None]
         if states:
             self._durable = {ref.digest for ref in state_refs(states[-1])}
-        self.closed += [version for one in mine for version in one.versions]
+        self.closed += self._services.metrics.closed(self.name, [version for one in mine for version in one.versions])
         self._broadcast(items)
         if any(one.state is not None or one.notes for one in mine):
             self._services.broadcast.tell(Item("job", self.name, {}))

@@ -21,10 +21,12 @@ from shoal_coordinator import problems
 from shoal_coordinator.access import node_of
 from shoal_coordinator.guard import Receive, Send
 from shoal_coordinator.hearing import Hearing
+from shoal_coordinator.metrics import ROUTE_KEY
 from shoal_coordinator.routes.work import answer_poll
 from shoal_coordinator.service import Coordinator
 
 WORK = "/api/v1/work"
+REPORTS = "/api/v1/jobs/{job}/reports"
 WAIT_S_MAX = 300.0
 LISTED_MAX = 64
 _REPORTS = re.compile(r"/api/v1/jobs/([a-z0-9._-]+)/reports")
@@ -71,6 +73,7 @@ class Express:
             await self.app(scope, receive, send)
             return
         scope["app"] = self.app
+        scope[ROUTE_KEY] = WORK if poll is not None else REPORTS
         request, failure = Request(scope, receive), None
         try:
             answer = await (

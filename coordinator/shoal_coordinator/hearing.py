@@ -94,6 +94,10 @@ class Hearing:
         """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
         hear(self.request, self.coordinator, self.node)
         data = await body()
+        with self.coordinator.metrics.counting_refusals():
+            return await self._read(data)
+
+    async def _read(self, data: bytes) -> Response:
         driver = self.coordinator.record(self.job).driver
         self._label(-1, "report")
         try:
@@ -113,6 +117,7 @@ class Hearing:
         crashpoint("report.received")
         driver = self._driver()
         if driver is None:
+            self.coordinator.metrics.refused("job.ended")
             return self.framed(Ack(message.order, False, "the job has ended"))
         self._label(min(message.version, driver.hub.version), "report")
         await driver.settled()  # a hub that is being restored knows of no order, and one that breaks now of too many
@@ -120,6 +125,12 @@ class Hearing:
         if answer is None:
             assert order is not None
             answer = await self._count(driver, order, message, payload)
+            if answer.counted:
+                self.coordinator.metrics.counted(self.job)
+            else:
+                self.coordinator.metrics.refused("report.refused")
+        elif not answer.counted:
+            self.coordinator.metrics.refused("order.superseded")
         crashpoint("report.answer")
         return self.framed(answer)
 

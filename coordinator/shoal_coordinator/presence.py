@@ -189,6 +189,19 @@ class Presence:
         silent = self.silent_s(node)
         return silent is None or silent > self.lease_s / 2
 
+    def states(self) -> dict[str, int]:
+        """Count nodes by state: "online", "stale" (silent for more than half of a lease) and "gone"."""
+        now, stale, gone = time.monotonic(), 0, 0
+        fresh_since, here_since, polls = now - self.lease_s / 2, now - self.lease_s, self._open
+        for node, last in self._last.items():  # tens of thousands: nothing is made for any of them
+            if last < fresh_since and not polls.get(node):
+                if last < here_since:
+                    gone += 1
+                else:
+                    stale += 1
+        never = max(0, len(self.info) - len(self._last))
+        return {"online": len(self._last) - stale - gone, "stale": stale, "gone": gone + never}
+
     def forget(self, node: str) -> None:
         self.leases.forget(node)
         self._last.pop(node, None)

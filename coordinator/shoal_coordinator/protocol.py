@@ -24,6 +24,7 @@ reading from it never does. A server that ends waits for that no longer than `GO
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,7 @@ from shoal.runtime.receipt import Patience, Receipt
 from shoal_coordinator import problems
 from shoal_coordinator.delivery import WATCHED_BYTES, Delivery
 from shoal_coordinator.intake import LEND_KEY, Intake
+from shoal_coordinator.metrics import FORWARDED, Metrics, route_of
 
 if TYPE_CHECKING:
     from shoal_coordinator.ledger import Ledger
@@ -80,6 +82,10 @@ class Exchange:
     """Another coordinator waits for "100 Continue"; who asked has never heard of that."""
     gone: Callable[[], None] | None = None
     """Called when the other side hangs up before it was answered."""
+    begun: float = 0.0
+    """When its first byte came, in seconds of `time.perf_counter`."""
+    status: int = 0
+    """Of the answer, as it was written; 0: there is none."""
     heard: Callable[[], None] | None = None
     """Called when more of the request has come, and while the answer is taken."""
 
@@ -93,7 +99,7 @@ class _CountingTransport:
         self._head = b""
 
     def write(self, data: Any) -> None:
-        if self._protocol.wrote(len(data)):
+        if self._protocol.wrote(data):
             self._head += data
             self._protocol.loop.call_soon(self._flush)  # in case that nothing follows, or not yet
         elif self._head:
@@ -126,15 +132,16 @@ class MeteredProtocol(HttpToolsProtocol):
     """One connection. Subclasses carry what all connections share (`bind`)."""
 
     ledger: Ledger
+    metrics: Metrics
     settings: Settings
     intakes: WeakSet[Intake]
     heads: IncompleteHeads
 
     @classmethod
-    def bind(cls, ledger: Ledger, settings: Settings) -> type[MeteredProtocol]:
+    def bind(cls, ledger: Ledger, settings: Settings, metrics: Metrics) -> type[MeteredProtocol]:
         """The class that uvicorn is given."""
-        shared = {"ledger": ledger, "settings": settings, "intakes": WeakSet(), "heads": IncompleteHeads()}
-        return type("BoundProtocol", (cls,), shared)
+        shared = {"ledger": ledger, "settings": settings, "metrics": metrics}
+        return type("BoundProtocol", (cls,), {**shared, "intakes": WeakSet(), "heads": IncompleteHeads()})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.exchange = Exchange()
@@ -146,6 +153,7 @@ class MeteredProtocol(HttpToolsProtocol):
         self._receipt = Receipt(patience, self)
         self._delivery = Delivery(self.loop, transport, own.lease_s)
         super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
+        self.metrics.connections.inc()
         self._receipt.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,6 +164,7 @@ class MeteredProtocol(HttpToolsProtocol):
         if self.exchange.gone is not None:
             self.exchange.gone()
         self._settle()
+        self.metrics.connections.dec()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -186,6 +195,7 @@ class MeteredProtocol(HttpToolsProtocol):
             # What is behind it would be read no more, a goodbye included, and its bytes could not be told from others.
             raise PipelinedError
         super().on_message_begin()
+        self.exchange.begun = time.perf_counter()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
         scope[WITHIN_KEY] = self._receipt.within
@@ -272,8 +282,9 @@ class MeteredProtocol(HttpToolsProtocol):
         if self in self.connections and not self.transport.get_write_buffer_size():
             self.transport.abort()
 
-    def wrote(self, count: int) -> bool:
-        """The transport has taken `count` bytes. The first write of a response is its head: whether this was one."""
+    def wrote(self, data: bytes) -> bool:
+        """The transport has taken these bytes. The first write of a response is its head: whether this was one."""
+        count = len(data)
         if self.exchange.welcomes:
             self.exchange.welcomes = False
             if count == CONTINUE_BYTES:
@@ -281,6 +292,8 @@ class MeteredProtocol(HttpToolsProtocol):
         is_head = self.exchange.down == 0
         if is_head:
             self.exchange.down_head = count
+        if self.exchange.status < 200 and data[9:12].isdigit():  # else it is a part of a body
+            self.exchange.status = int(data[9:12])
         self.exchange.down += count
         if self.exchange.heard is not None and self.exchange.down > WATCHED_BYTES:
             self._delivery.watch(self.exchange.heard)
@@ -291,7 +304,16 @@ class MeteredProtocol(HttpToolsProtocol):
         done = self.exchange
         if (done.up or done.down) and not done.elsewhere:
             self.ledger.book(done)
+        if done.status:
+            self._measure(done)
         self.exchange = Exchange()
+
+    def _measure(self, done: Exchange) -> None:
+        scope: Any = self.scope  # None before the first request, whatever uvicorn's annotation says
+        scope = scope or {}
+        route = FORWARDED if done.elsewhere else route_of(scope)
+        seconds = time.perf_counter() - done.begun if done.begun else 0.0
+        self.metrics.answered(scope.get("method", ""), route, done.status, seconds)
 
     def _between_requests(self) -> bool:
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn's annotation says

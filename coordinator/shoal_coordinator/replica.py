@@ -45,6 +45,7 @@ from shoal_coordinator.guard import App, refusal, with_headers
 from shoal_coordinator.inside import Inside
 from shoal_coordinator.keepsakes import TOKEN
 from shoal_coordinator.ledger import Ledger
+from shoal_coordinator.metrics import Metrics
 from shoal_coordinator.replica_views import Collector, Standing
 from shoal_coordinator.seat import Post, Seat, clock
 from shoal_coordinator.service import Coordinator
@@ -92,7 +93,10 @@ class Replica:
     `books`: called with the ledger in which the bytes of requests are booked from then on.
     """
 
-    def __init__(self, settings: Settings, seat: Seat, make: Make, books: Callable[[Ledger], None]) -> None:
+    def __init__(
+        self, settings: Settings, seat: Seat, make: Make, books: Callable[[Ledger], None], metrics: Metrics
+    ) -> None:
+        self.metrics = metrics
         self.settings, self.seat, self._make, self._books = settings, seat, make, books
         self.tenure = seat.tenure
         self.owned: Owned | None = None
@@ -418,7 +422,8 @@ class Front:
         if path == "/metrics":
             registry = CollectorRegistry()
             registry.register(Collector(self._replica.standing))
-            return _plain(generate_latest(registry), CONTENT_TYPE_LATEST)
+            told = generate_latest(self._replica.metrics.registry) + generate_latest(registry)
+            return _plain(told, CONTENT_TYPE_LATEST)
         return None
 
 

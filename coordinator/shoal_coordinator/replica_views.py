@@ -35,8 +35,8 @@ class Collector:
     def collect(self) -> Iterator[Metric]:
         """What Prometheus reads."""
         now = self._standing()
-        yield GaugeMetricFamily("shoal_replica_owner", "1 for the lead", now.role == "lead")
-        yield GaugeMetricFamily("shoal_replica_epoch", "How often the lead has changed", now.epoch)
+        yield GaugeMetricFamily("shoal_replica_leader", "1 for the leader", now.role == "lead")
+        yield GaugeMetricFamily("shoal_replica_epoch", "How often the leader has changed", now.epoch)
         yield GaugeMetricFamily("shoal_replica_jobs", "Jobs that it owns and that run", now.jobs)
         yield CounterMetricFamily("shoal_replica_takeovers", "How often this one has taken it", now.takeovers)
         yield CounterMetricFamily("shoal_replica_forwards", "Requests passed on to another", now.forwards)

@@ -23,6 +23,7 @@ from shoal_coordinator.inside import Inside
 from shoal_coordinator.ledger import Ledger
 from shoal_coordinator.lives import Lives
 from shoal_coordinator.memory import keep_big_blocks
+from shoal_coordinator.metrics import Metrics
 from shoal_coordinator.places import is_shared, server
 from shoal_coordinator.protocol import MeteredProtocol
 from shoal_coordinator.replica import STOP_S, Front, Replica
@@ -84,13 +85,14 @@ def run(settings: Settings, listens: Listens = ignored) -> int:
 
 def build(settings: Settings, listens: Listens = ignored) -> Server:
     """A server that is ready to `serve`."""
-    protocol = MeteredProtocol.bind(Ledger(), settings)
+    metrics = Metrics()
+    protocol = MeteredProtocol.bind(Ledger(), settings, metrics)
 
     def books(ledger: Ledger) -> None:
         protocol.ledger = ledger
 
     def make(ledger: Ledger, post: Post | None = None, inside: Inside | None = None) -> tuple[Coordinator, App]:
-        coordinator = Coordinator(settings, ledger, operator_token(settings), post, inside)
+        coordinator = Coordinator(settings, ledger, operator_token(settings), post, inside, metrics)
         api = create_app(coordinator)
         told: App = Lives(HeldBodies(Express(api, coordinator), api, settings), coordinator)
         told = Acquainted(told, coordinator) if coordinator.owner else told
@@ -99,7 +101,7 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
     house: Alone | Replica
     if is_shared(settings.url):
         seat = Seat(server(settings.url), settings.data, settings.owner_lease_s)
-        house = Replica(settings, seat, make, books)
+        house = Replica(settings, seat, make, books, metrics)
         app: App = Front(house, settings)
     else:
         coordinator, app = make(protocol.ledger)

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,13 +31,15 @@ from shoal_coordinator.crash import crashpoint
 from shoal_coordinator.database import Database
 from shoal_coordinator.deputies import Deputies
 from shoal_coordinator.dispatch import Dispatch
-from shoal_coordinator.driver import Driver, Services
+from shoal_coordinator.driver import Driver
 from shoal_coordinator.evaluator import Evaluator
 from shoal_coordinator.inside import Inside
+from shoal_coordinator.job_record import Record
 from shoal_coordinator.journal import merge_metrics
 from shoal_coordinator.ledger import Ledger
 from shoal_coordinator.logbook import Logbook
 from shoal_coordinator.manifests import Given, Manifests
+from shoal_coordinator.metrics import Metrics
 from shoal_coordinator.papers import Papers
 from shoal_coordinator.peers import Peers
 from shoal_coordinator.presence import Presence
@@ -46,6 +48,7 @@ from shoal_coordinator.repeats import Repeating
 from shoal_coordinator.replica_views import Standing
 from shoal_coordinator.retention import Retention
 from shoal_coordinator.seat import Post
+from shoal_coordinator.services import Services
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.start import Start
 from shoal_coordinator.steering import Steering
@@ -63,20 +66,6 @@ HANDED_S = 5.0
 """So long a deputy still answers for a job that has ended: then all know that the lead does."""
 
 
-@dataclass
-class Record:
-    """A job: live (with a driver), or ended (with the last view of it)."""
-
-    spec: JobSpec
-    created_at: float
-    start: Start = field(default_factory=Start)
-    driver: Driver | None = None
-    ended_at: float | None = None
-    summary: dict[str, Any] | None = None
-    tags: tuple[str, ...] = ()
-    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
 class Coordinator:
     """Everything that outlives a request. `start` and `stop` frame it; requests come from the event loop.
 
@@ -91,8 +80,10 @@ class Coordinator:
         operator_token: str,
         post: Post | None = None,
         inside: Inside | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.settings, self.ledger, self._post = settings, ledger, post
+        self.metrics = metrics or Metrics()
         self.operator_token = operator_token
         self.owner = post.owner if post is not None else LEAD
         self.blobs = reach(settings)
@@ -126,6 +117,7 @@ class Coordinator:
     async def start(self) -> None:
         """Open the database, restore every job, begin to tick. What cannot be begun leaves nothing behind."""
         self.database = await asyncio.to_thread(Database, self.settings.url, self.settings.data, self._post)
+        self.database.committed = self.metrics.commits.observe
         try:
             await self._begin_all()
         except BaseException:
@@ -250,7 +242,7 @@ class Coordinator:
 
     async def _drive(self, record: Record, start: Start) -> Driver:
         bodies = self.bodies_of(record.spec.name)
-        services = Services(self.database, self.broadcast, self.settings, self.bells, self.node_bytes)
+        services = Services(self.database, self.broadcast, self.settings, self.bells, self.node_bytes, self.metrics)
         driver = Driver(record.spec, start, bodies, services)
         record.driver = driver
         self.records[driver.name] = record
@@ -271,7 +263,7 @@ class Coordinator:
 
     def bodies_of(self, job: str) -> FileBodies:
         """Each job has its own folder of bodies, so that clearing away after one never touches another."""
-        return self.blobs.bodies(job, self.settings.data / "near" / job, crashpoint)
+        return self.blobs.bodies(job, self.settings.data / "near" / job, self.metrics.step)
 
     # Jobs
 

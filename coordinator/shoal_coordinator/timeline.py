@@ -12,9 +12,9 @@ from shoal.core.errors import Refused
 from shoal.core.hub_acts import SECONDS_KEPT
 from shoal.schedules.rounds import Rounds
 from shoal_coordinator.driver import Driver
+from shoal_coordinator.job_record import Record
 from shoal_coordinator.report_queries import phases_of
 from shoal_coordinator.report_views import ClientInRound, Round
-from shoal_coordinator.service import Record
 from shoal_coordinator.tables import reports, versions
 from shoal_coordinator.views import iso
 

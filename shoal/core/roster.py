@@ -287,6 +287,10 @@ class Roster:
         self._busy = given.copy()  # without the holes of what was removed: it can be copied five times faster itself
         return given
 
+    def busy_count(self) -> int:
+        """How many members are here and have an order."""
+        return len(self._busy) if self._busy is not None else len(self.busy())
+
     def finished(self) -> frozenset[str]:
         """Members that are here and have said that they have trained as much as they should."""
         if self._finished is None:

@@ -244,7 +244,7 @@ def test_metrics_for_machines(coordinator: Inside, swarm: Callable[..., list[Nod
     for node in swarm(coordinator, 2, {"a": 10}):
         node.finish()
     lines = coordinator.request("GET", "/metrics").text.splitlines()
-    assert 'shoal_job_version{job="a"} 2.0' in lines
+    assert 'shoal_job_version{job_name="a"} 2.0' in lines
     assert 'shoal_nodes{state="online"} 2.0' in lines
-    assert any(line.startswith('shoal_wire_bytes_total{direction="up",job="a"} ') for line in lines)
+    assert any(line.startswith('shoal_wire_bytes_total{direction="up",job_name="a"} ') for line in lines)
     assert "n0" not in "".join(lines), "there may be thousands of nodes"

@@ -268,7 +268,7 @@ def test_many_are_asked_to_stay_away_and_are_not_lost_for_it(tmp_path: Path) -> 
         assert [answer.status_code for answer in answers] == [204, 204]
         pauses = [float(answer.headers["shoal-retry-after"]) for answer in answers]
         assert all(10.0 <= pause <= 200.0 for pause in pauses), "a load above 0.7 makes them longer"
-        assert "shoal_pauses_total 2.0" in running.request("GET", "/metrics").text
+        assert "shoal_poll_backoff_total 2.0" in running.request("GET", "/metrics").text
         presence, now = running.coordinator.presence, time.monotonic()
         assert presence.leases.expired(now + 9.0) == []
         assert presence.silent_s("n0") == 0.0

@@ -223,9 +223,9 @@ def test_each_says_how_it_is(pair: tuple[Inside, Inside]) -> None:
         assert where.request("GET", "/healthz").json() == {"status": "ok"}
         assert where.request("GET", "/readyz").status_code == 200
     standby.get("/jobs")
-    assert "shoal_replica_owner 1.0" in owner.request("GET", "/metrics").text
+    assert "shoal_replica_leader 1.0" in owner.request("GET", "/metrics").text
     told = standby.request("GET", "/metrics").text
-    assert "shoal_replica_owner 0.0" in told
+    assert "shoal_replica_leader 0.0" in told
     assert "shoal_replica_epoch 1.0" in told
     assert "shoal_replica_forwards_total 1.0" in told
     until("the deputy", owner.coordinator.deputies.live)
@@ -294,7 +294,7 @@ def test_an_owner_that_was_stopped_for_too_long_says_nothing_of_what_it_knew(fle
         one.join(30)
     assert {answer.status_code for answer in answers} <= {200, 503}
     until("the zombie to pass on", lambda: zombie.request("GET", "/api/v1/jobs/new").status_code == 200)
-    until("it to know its place", lambda: "shoal_replica_owner 0.0" in zombie.request("GET", "/metrics").text)
+    until("it to know its place", lambda: "shoal_replica_leader 0.0" in zombie.request("GET", "/metrics").text)
     assert zombie.pid == pid
     assert zombie.ended() is None
 

@@ -327,14 +327,49 @@ def test_one_token_lets_many_nodes_in(coordinator: Inside, tmp_path: Path) -> No
 # What watches them
 
 
-def test_the_board_draws_what_there_is(coordinator: Inside) -> None:
+METRIC = re.compile(r"\b(?:shoal|process)_\w+")
+ALONE_LACKS = {"shoal_replica_leader"}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The names of all series that a coordinator exports after a job."""
+    with inside(tmp_path_factory.mktemp("exported") / "data") as coordinator:
+        coordinator.begin("main", nodes=1, rounds=1)
+        node = Node(lambda: coordinator.url, "n0", coordinator.token(), {"main": 10})
+        node.start()
+        node.finish()
+        text = coordinator.request("GET", "/metrics").text
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    endings = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+    return {name + ending for name, kind in kinds.items() for ending in endings.get(kind, ("",))}
+
+
+def test_the_board_draws_what_there_is(exported: set[str]) -> None:
     board = json.loads((DEPLOY / "grafana.json").read_text())
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    coordinator.begin("main", nodes=1, rounds=1)
-    node = Node(lambda: coordinator.url, "n0", coordinator.token(), {"main": 10})
-    node.start()
-    node.finish()
-    told = set(re.findall(r"^(shoal_\w+)", coordinator.request("GET", "/metrics").text, re.MULTILINE))
-    drawn = {name for text in asked for name in re.findall(r"shoal_\w+", text)}
-    assert drawn == told, "every number is drawn, and none that there is not"
+    drawn = {name for text in asked for name in METRIC.findall(text)}
+    assert drawn <= exported
+    own = {re.sub("_(bucket|count|sum)$", "", name) for name in exported if name.startswith("shoal_")}
+    assert own <= {re.sub("_(bucket|count|sum)$", "", name) for name in drawn}, "every number of our own is drawn"
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_every_metric_is_documented(exported: set[str]) -> None:
+    text = (ROOT / "docs" / "operation.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `shoal_")]
+    written = {name for row in rows for name in METRIC.findall(row) if not name.startswith("shoal_replica")}
+    own = {re.sub("_(bucket|count|sum)$", "", name) for name in exported if name.startswith("shoal_")}
+    assert written == own
+
+
+def test_alert_rules_ask_for_what_there_is(exported: set[str]) -> None:
+    groups = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 0
+    for rule in rules:
+        assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule["alert"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert set(METRIC.findall(rule["expr"])) <= exported | ALONE_LACKS, rule["alert"]

@@ -176,7 +176,8 @@ async def upload(
         with driver.pinned(digest):
             try:
                 async with aclosing(pieces(request)) as body:
-                    await driver.uploads.take(node, Ref(digest, total), start, expected, body)
+                    with coordinator.metrics.counting_refusals():
+                        await driver.uploads.take(node, Ref(digest, total), start, expected, body)
             except InvalidPayload as error:
                 doing = coordinator.presence.doing[job, node]
                 if doing.fail(error.message):

@@ -11,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from shoal.core.errors import StorageFailed
-from shoal_coordinator import merging
 from shoal_coordinator.access import Coord, Reader, coordinator_of, label
 from shoal_coordinator.problems import errors, problem
 from shoal_coordinator.replica_views import Collector
@@ -57,34 +56,46 @@ def _trouble(coordinator: Coordinator) -> list[str]:
 class _Collector:
     """Numbers taken when they are asked for. No label holds a node's name: there may be thousands."""
 
-    def __init__(self, coordinator: Coordinator, states: list[str]) -> None:
-        self._coordinator, self._states = coordinator, states
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus reads."""
+        """Yield what Prometheus reads."""
         coordinator = self._coordinator
         if not coordinator.owner:  # else the lead tells it
             yield from self._of_all()
-        version = GaugeMetricFamily("shoal_job_version", "Versions closed", labels=["job"])
-        members = GaugeMetricFamily("shoal_job_nodes", "Members that give signs of life", labels=["job"])
-        trouble = GaugeMetricFamily("shoal_job_trouble", "1 while a job cannot be written", labels=["job"])
-        for driver in coordinator.drivers():
-            version.add_metric([driver.name], driver.hub.version)
-            members.add_metric([driver.name], len(driver.hub.roster.here()))
-            trouble.add_metric([driver.name], int(bool(driver.trouble)))
-        yield from (version, members, trouble)
+        yield from self._of_jobs()
         burden = coordinator.steering.burden()
         yield GaugeMetricFamily("shoal_load", "Processor time that it takes, in cores, at most 1", burden.load)
-        yield GaugeMetricFamily("shoal_spread_seconds", "Time over which nodes are spread; 0: none", burden.window_s)
-        yield CounterMetricFamily("shoal_pauses", "Answers that asked a node to pause", coordinator.steering.pauses)
+        yield GaugeMetricFamily(
+            "shoal_poll_spread_seconds", "Time over which polls of nodes are spread; 0: they are not", burden.window_s
+        )
+        pauses = coordinator.steering.pauses
+        yield CounterMetricFamily("shoal_poll_backoff", "Answers that asked a node to pause", pauses)
         with suppress(StorageFailed):  # a disk that cannot be asked: /readyz says so
-            yield GaugeMetricFamily("shoal_disk_free_bytes", "Space left for bodies", coordinator.starts.free_bytes())
+            free = coordinator.starts.free_bytes()
+            yield GaugeMetricFamily("shoal_disk_free_bytes", "Space left for models and updates", free)
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        version = GaugeMetricFamily("shoal_job_version", "Newest version of a job's model", labels=["job_name"])
+        members = GaugeMetricFamily("shoal_job_nodes", "Members that give signs of life", labels=["job_name"])
+        busy = GaugeMetricFamily("shoal_job_nodes_busy", "Of these, members that have an order", labels=["job_name"])
+        running = GaugeMetricFamily("shoal_job_running", "1 unless a job has ended or is paused", labels=["job_name"])
+        trouble = GaugeMetricFamily("shoal_job_degraded", "1 while a job cannot be written", labels=["job_name"])
+        for driver in self._coordinator.drivers():
+            roster = driver.hub.roster
+            version.add_metric([driver.name], driver.hub.version)
+            members.add_metric([driver.name], len(roster.here()))
+            busy.add_metric([driver.name], roster.busy_count())
+            trouble.add_metric([driver.name], int(bool(driver.trouble)))
+            running.add_metric([driver.name], int(not driver.ended and driver.hub.paused_at is None))
+        yield from (version, members, busy, running, trouble)
 
     def _of_all(self) -> Iterator[Metric]:
         nodes = GaugeMetricFamily("shoal_nodes", "Nodes by state", labels=["state"])
-        for state in ("online", "training", "stale", "gone"):
-            nodes.add_metric([state], self._states.count(state))
-        wire = CounterMetricFamily("shoal_wire_bytes", "Bytes on the wire", labels=["job", "direction"])
+        for state, count in self._coordinator.presence.states().items():
+            nodes.add_metric([state], count)
+        wire = CounterMetricFamily("shoal_wire_bytes", "Bytes on the wire", labels=["job_name", "direction"])
         for (job, direction), count in sorted(self._coordinator.ledger.totals.items()):
             wire.add_metric([job, direction], count)
         yield from (nodes, wire)
@@ -94,9 +105,9 @@ class _Collector:
 async def metrics(request: Request, _: Reader, coordinator: Coord) -> Response:
     """Prometheus metrics."""
     label(request, kind="health")
-    nodes = [] if coordinator.owner else await merging.shown(coordinator, sorted(coordinator.presence.info))
     registry = CollectorRegistry()
-    registry.register(_Collector(coordinator, [node.state for node in nodes]))
+    registry.register(_Collector(coordinator))
     if coordinator.standing is not None:
         registry.register(Collector(coordinator.standing))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    told = generate_latest(coordinator.metrics.registry) + generate_latest(registry)
+    return Response(told, media_type=CONTENT_TYPE_LATEST)

@@ -11,11 +11,11 @@ from sqlalchemy import Row, select
 from shoal.core.message import Ref
 from shoal_coordinator import history, labels, views
 from shoal_coordinator.access import Coord, Operator, Reader, label
+from shoal_coordinator.job_record import Record
 from shoal_coordinator.model_views import Label, ModelRow, Models, Promoted, Promotion
 from shoal_coordinator.problems import errors
 from shoal_coordinator.routes.bodies import DOWNLOAD, file_of
 from shoal_coordinator.routes.control import described
-from shoal_coordinator.service import Record
 from shoal_coordinator.tables import versions
 from shoal_coordinator.views import iso
 

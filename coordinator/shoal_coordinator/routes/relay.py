@@ -92,7 +92,8 @@ async def _heard(hearing: Hearing, message: Message, payload: bytes) -> Response
     match message:
         case Report():
             hearing.coordinator.presence.heard(hearing.node)
-            return await hearing.reported(message, payload)
+            with hearing.coordinator.metrics.counting_refusals():
+                return await hearing.reported(message, payload)
         case Poll():
             return await hearing.poll()
         case Join():
