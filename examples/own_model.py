@@ -4,14 +4,17 @@ shoal simulate JOB.toml --learner examples/own_model.py:learner
 shoal join URL --token TOKEN --learner examples/own_model.py:learner --option part=0
 """
 
-from sklearn.datasets import load_breast_cancer
+from pathlib import Path
+
+import numpy as np
 from torch import nn, tensor
 
 from shoal.learn import TorchLearner
 from shoal.learn.partition import held_back, iid
 
-x, y = load_breast_cancer(return_X_y=True)  # 569 tumours, 30 measurements of each, benign or malignant
-x, y = tensor((x - x.mean(0)) / x.std(0)).float(), tensor(y)
+table = np.loadtxt(Path(__file__).with_name("tumours.csv"), delimiter=",")
+x, y = table[:, :-1], table[:, -1]  # 569 tumours, 30 measurements of each, benign or malignant
+x, y = tensor((x - x.mean(0)) / x.std(0)).float(), tensor(y).long()
 
 
 def network() -> nn.Module:

@@ -28,6 +28,7 @@ from shoal.core.learner import Learner
 from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
+from shoal.extras import not_installed
 from shoal.runtime.address import parse
 from shoal.runtime.backoff import Backoff, patiently
 from shoal.runtime.node_link import JobLease, NodeLink, Welcome
@@ -214,8 +215,7 @@ class Agent:
         try:
             from shoal_edge_client.peering.node import Peering
         except ModuleNotFoundError as error:
-            text, hint = f"{error.name} is not installed", 'pip install "shoal[peer]", or leave peer_listen empty'
-            raise ShoalError(text, code="usage.extra", hint=hint) from None
+            raise not_installed(error, "peer", "peer_listen", "leave peer_listen empty") from None
         return Peering(self.settings, self.state, (self.link, self.polls), self._open, self._info(), self._at)
 
     async def _be_welcome(self) -> Welcome:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from shoal.core.errors import ShoalError, Unreachable
+from shoal.core.errors import Unreachable
+from shoal.extras import not_installed
 
 SERVICE = "_shoal-peer._tcp.local."
 ASKED_MS = 3000
@@ -78,9 +79,8 @@ def zeroconf() -> Any:
     """The package. Raises `ShoalError` if it is not installed."""
     try:
         import zeroconf as package
-    except ModuleNotFoundError:
-        text, hint = "--lan needs zeroconf, which is not installed", 'pip install "shoal[lan]"'
-        raise ShoalError(text, code="usage.extra", hint=hint) from None
+    except ModuleNotFoundError as error:
+        raise not_installed(error, "lan", "--lan") from None
     return package
 
 

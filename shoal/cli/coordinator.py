@@ -14,6 +14,7 @@ import typer
 from shoal.cli.output import log_level, out
 from shoal.cli.text import pairs, safe
 from shoal.core.errors import ShoalError
+from shoal.extras import not_installed
 
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 
@@ -98,9 +99,7 @@ def _runner() -> Callable[[Settings, Callable[[int], None]], int]:
     try:
         from shoal_coordinator.serve import run
     except ModuleNotFoundError as error:
-        raise ShoalError(
-            f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[coordinator]"'
-        ) from None
+        raise not_installed(error, "coordinator", "a coordinator") from None
     return run
 
 

@@ -35,7 +35,7 @@ def list_data() -> None:
         nbytes = sum(part.nbytes for part in one.parts)
         found.append({"name": name, "title": one.title, "licence": one.licence, "bytes": nbytes, "here": here})
         rows.add_row(name, one.title, one.licence, size(nbytes), safe(folder) if here else "[dim]no[/]")
-    embedded = 'Digits (scikit-learn\'s, 1,797 of them) need no download: learner = "shoal.learn.digits:learner"'
+    embedded = 'The digits (1,797 of them) come with shoal and need no download: learner = "shoal.learn.digits:learner"'
     out.answer({"cache": cache, "data_sets": found}, rows, f"[dim]{embedded}[/]")
 
 

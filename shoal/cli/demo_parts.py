@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,8 @@ GOSSIP = {"allowed": True, "ttl_s": 3.0, "grace_s": 2.0, "dwell_s": 2.0, "settle
 """With --failover: all in less time than a job in earnest would allow."""
 EXAMPLES, CLASSES = 1437, 10
 """What there is to divide."""
+NEEDED = ("cryptography", "fastapi", "sqlalchemy", "torch")
+"""Packages of the extra demo, one of each part."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class Plan:
 
 def check(asked: Asked, parts: int) -> None:
     """Raise `ShoalError` for what the processes would refuse, before any of them is started."""
+    missing = [name for name in NEEDED if not find_spec(name)]
+    if missing:
+        text, hint = f"the demo needs {' and '.join(missing)}, not installed", "pip install 'shoal[demo]'"
+        raise ShoalError(text, code="usage.extra", hint=hint)
     from shoal.learn.partition import divided
 
     divided(asked.split, [example % CLASSES for example in range(EXAMPLES)], parts, 0)

@@ -76,8 +76,11 @@ def torch() -> list[Check]:
     """PyTorch, and the device that `--device auto` would take."""
     try:
         import torch as found
-    except ImportError as error:
-        return [Check("torch", "fail", str(error), "pip install shoal (an edge client trains with PyTorch)")]
+    except ModuleNotFoundError:
+        fix = "to use TorchLearner or held-out data here: pip install 'shoal[torch]'"
+        return [Check("torch", "warn", "torch not installed", fix)]
+    except ImportError as error:  # it is there and damaged
+        return [Check("torch", "fail", str(error), "pip install --force-reinstall 'shoal[torch]'")]
     names = ["cpu"]
     if found.backends.mps.is_available():
         names.insert(0, "mps")
@@ -93,7 +96,7 @@ def server_parts() -> list[Check]:
     """What a coordinator needs and an edge device doesn't."""
     missing = [name for name in ("fastapi", "uvicorn", "sqlalchemy", "alembic") if not importlib.util.find_spec(name)]
     if missing:
-        fix = 'to run a coordinator here: pip install "shoal[coordinator]"'
+        fix = "to run a coordinator here: pip install 'shoal[coordinator]'"
         return [Check("coordinator", "warn", f"{', '.join(missing)} not installed", fix)]
     return [Check("coordinator", "ok", "can be started here"), _sqlite(), _dashboard()]
 

@@ -14,7 +14,7 @@ from shoal.cli.options import Device, Precision, spread
 from shoal.cli.output import out
 from shoal.cli.text import pairs
 from shoal.cli.values import assignments
-from shoal.core.errors import ShoalError
+from shoal.extras import not_installed
 
 if TYPE_CHECKING:
     from shoal_edge_client.settings import EdgeSettings
@@ -136,8 +136,7 @@ def prepared(settings: EdgeSettings) -> int:
     try:
         from shoal_edge_client.prepare import prepare
     except ModuleNotFoundError as error:
-        text, hint = f"{error.name} is not installed", 'pip install "shoal[peer]"'
-        raise ShoalError(text, code="usage.extra", hint=hint) from None
+        raise not_installed(error, "peer", "--prepare") from None
     from datetime import UTC, datetime
 
     ready = prepare(settings)

@@ -18,6 +18,7 @@ from shoal.cli.text import pairs, percent, safe, size
 from shoal.cli.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.words import counted
+from shoal.extras import not_installed
 
 if TYPE_CHECKING:
     from shoal.core.gossip import Learned
@@ -213,9 +214,7 @@ def take_part(
     try:
         from shoal_peer.running import run as run_peer
     except ModuleNotFoundError as error:
-        raise ShoalError(
-            f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[peer]"'
-        ) from None
+        raise not_installed(error, "peer", "a peer") from None
     from shoal.runtime import logs
     from shoal_peer.folder import read_papers
     from shoal_peer.node import Settings

@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from shoal.cli.output import Flags, out
 from shoal.cli.signals import INTERRUPTED
 from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
+from shoal.extras import extra_of, not_installed
 
 OK, FAILED, USAGE, CONNECTION, TIMEOUT = 0, 1, 2, 3, 4
 
@@ -97,16 +98,25 @@ class Program(TyperGroup):
                 out.console("stderr").print_exception()
             out.error(error.message, error.code, error.hint)
         except Exception as error:  # noqa: BLE001 - the last resort: a bug must not look like a crash of Python
-            code = FAILED
-            out.console("stderr").print_exception(max_frames=0 if out.flags.verbose else 4)
-            hint = "this is a bug in shoal or in your code above: please report it with the lines above"
-            out.error(f"{type(error).__name__}: {error}", "internal", hint)
+            code = _unexpected(error)
         code = code if isinstance(code, int) else OK
         if code and out.flags.json and not out.has_answered:
             out.error(*(("interrupted by a signal", "interrupted") if code == INTERRUPTED else ("it failed", "failed")))
         if standalone_mode:
             sys.exit(code)
         return code
+
+
+def _unexpected(error: Exception) -> int:
+    """Report a package that an extra installs, or a bug with its traceback; return the exit code."""
+    if isinstance(error, ModuleNotFoundError) and extra_of(error):
+        missing = not_installed(error)
+        out.error(missing.message, missing.code, missing.hint)
+        return exit_code(missing)
+    out.console("stderr").print_exception(max_frames=0 if out.flags.verbose else 4)
+    hint = "this is a bug in shoal or in your code above: please report it with the lines above"
+    out.error(f"{type(error).__name__}: {error}", "internal", hint)
+    return FAILED
 
 
 def _usage(error: typer.TyperException) -> int:

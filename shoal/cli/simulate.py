@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -188,10 +189,11 @@ def load(target: str, options: Mapping[str, Any], nodes: int) -> list[Learner]:
 
 def unpaced(learner: Learner) -> Learner:
     """A learner that does not wait for its data: here time is virtual."""
-    from shoal.learn import TorchLearner
+    if "shoal.learn.torch_learner" in sys.modules:  # else it is none of them, and torch need not be there
+        from shoal.learn import TorchLearner
 
-    if isinstance(learner, TorchLearner):
-        learner.use(paced=False)
+        if isinstance(learner, TorchLearner):
+            learner.use(paced=False)
     return learner
 
 

@@ -1,6 +1,6 @@
 """The user's side: wrapping a PyTorch model, data sets and how to cut them up, ready learners, loading a learner file.
 
-Importing this package loads neither torch nor scikit-learn; the names below bring in what they need when first used.
+Importing this package does not load torch; the names below bring in what they need when first used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        home = import_module(_HOME[name])
+    except ModuleNotFoundError as error:
+        from shoal.extras import extra_of, not_installed
+
+        if not extra_of(error):
+            raise
+        raise not_installed(error, what=name) from error
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Ready learners on scikit-learn's digits: 1,797 handwritten digits of 8x8 pixels, inside that package, so no download.
+"""Ready learners on the digits that shoal ships: 1,797 handwritten digits of 8x8 pixels, so there is no download.
 
 Alpaydin, Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.learn import models
+from shoal.learn import bundled, models
 from shoal.learn.partition import chosen, divided, held_back
 from shoal.learn.stream import streamed
 from shoal.learn.torch_learner import TorchLearner
@@ -73,7 +73,5 @@ def held_out(model: str = "mlp") -> TorchLearner:
 @lru_cache(maxsize=1)
 def digits() -> tuple[Tensor, Tensor]:
     """All digits: `float32[1797, 64]` in 0 to 1, `int64[1797]`."""
-    from sklearn.datasets import load_digits  # here, because it takes a second to import
-
-    x, y = load_digits(return_X_y=True)
+    x, y = bundled.digits()
     return torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)

@@ -20,6 +20,7 @@ from typing import Any
 
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.learner import Learner
+from shoal.extras import extra_of, not_installed
 from shoal.learn.blame import blamed, culprit, one_line
 from shoal.learn.options import fitted, named_parameters
 
@@ -36,7 +37,8 @@ def load_learner(
     `device` and `precision` are the wishes of whoever runs the node ("auto" and "": none); options of these names are
     the same. A function that takes a parameter of that name gets it; else the learner is told, as by `directed`.
     Raises `InvalidJob` where there is no such file, module, name, option or device, or no way to grant a wish,
-    `LearnerFailed` where the learner's code raises.
+    `LearnerFailed` where the learner's code raises, `ShoalError` with the code usage.extra where it needs torch, which
+    is not installed.
     """
     where, name = _split(target)
     module = _from_file(Path(where)) if _is_file(where) else _imported(where)
@@ -173,6 +175,8 @@ def _imported(name: str) -> ModuleType:
 def _failed(what: str, error: BaseException) -> ShoalError:
     if isinstance(error, ShoalError):
         return error
+    if isinstance(error, ModuleNotFoundError) and extra_of(error):
+        return not_installed(error, what=what)
     where = culprit(error)
     hint = (
         f"install {error.name} in the environment that shoal runs in"

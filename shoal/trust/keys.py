@@ -5,6 +5,8 @@
     signature    128 hexadecimal digits
 
 Hexadecimal, because it has one spelling; base64 lets bits of the last letter vary.
+
+The package cryptography comes with the extras coordinator and peer; it is imported when a key is first used.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from typing import TYPE_CHECKING
 
 from shoal.trust.codes import refusal
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PUBLIC = r"ed25519:[0-9a-f]{64}"
 PEER_ID = r"[a-z2-7]{20}"
@@ -46,6 +48,8 @@ class Key:
     @classmethod
     def make(cls) -> Key:
         """A new one, from the operating system's randomness."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         return cls(Ed25519PrivateKey.generate())
 
     def sign(self, message: bytes) -> str:
@@ -54,6 +58,8 @@ class Key:
 
     def pem(self) -> bytes:
         """The private key as a file holds it (PKCS #8)."""
+        from cryptography.hazmat.primitives import serialization
+
         form = serialization.PrivateFormat.PKCS8
         return self._private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
@@ -68,6 +74,8 @@ def peer_id_of(pub: str) -> str:
 
 def verifies(pub: str, signature: str, message: bytes) -> bool:
     """Whether it is this key's signature of the message. A text that is no signature is not one."""
+    from cryptography.exceptions import InvalidSignature
+
     if not re.fullmatch(SIGNATURE, signature):
         return False
     try:
@@ -84,6 +92,8 @@ def _raw(pub: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _loaded(pub: str) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     return Ed25519PublicKey.from_public_bytes(_raw(pub))
 
 
@@ -114,6 +124,10 @@ def load_key(path: Path) -> Key:
 
 
 def _parsed(path: Path, data: bytes) -> Key:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     try:
         private = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted

@@ -8,6 +8,7 @@ from shoal.core.errors import InvalidPayload
 from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tick
 from shoal.core.message import Metrics
 from shoal.core.tree import Array, Tree, add
+from shoal.learn import bundled
 
 SIZES = (100, 500, 837)
 
@@ -106,11 +107,9 @@ def odds_of(weights: Tree, x: Array) -> Array:
 
 
 def digits() -> tuple[Array, Array]:
-    """scikit-learn's digits: `float64[1797, 64]` in 0 to 1, `int64[1797]`."""
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    return x / 16.0, y
+    """The digits that shoal ships: `float64[1797, 64]` in 0 to 1, `int64[1797]`."""
+    x, y = bundled.digits()
+    return x / 16.0, y.astype(np.int64)
 
 
 def unbalanced(tested: bool = False) -> list[Softmax]:

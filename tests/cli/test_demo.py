@@ -17,7 +17,8 @@ import pytest
 
 from shoal.cli.demo import bars, per_part
 from shoal.cli.demo_failover import AWAY_ROUNDS
-from shoal.cli.demo_parts import HOST, Asked, Plan, free_port, spec
+from shoal.cli.demo_parts import HOST, Asked, Plan, check, free_port, spec
+from shoal.core.errors import ShoalError
 from tests.cli.conftest import ROOT, Shoal, process
 
 LEFT_S = 60
@@ -46,6 +47,13 @@ def test_the_job_that_comes_with_shoal_is_sound() -> None:
     assert (found["rounds"], found["seed"], found["schedule"]["min_nodes"]) == (7, 5, 3)
     assert found["options"] == {"split": "iid"}
     assert found["held_out"]["learner"] == "shoal.learn.digits:held_out"
+
+
+def test_a_missing_extra_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.cli.demo_parts.find_spec", lambda name: None if name == "torch" else name)
+    with pytest.raises(ShoalError, match="the demo needs torch, not installed") as caught:
+        check(Asked(), 4)
+    assert (caught.value.code, caught.value.hint) == ("usage.extra", "pip install 'shoal[demo]'")
 
 
 def test_the_job_of_drifting_streams_is_sound() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.sources import ROOT, plant
 
-HEAVY = {"alembic", "cryptography", "fastapi", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn"}
+HEAVY = {"alembic", "cryptography", "fastapi", "sqlalchemy", "starlette", "torch", "uvicorn"}
 HELP = """
 import sys
 from shoal.cli import main

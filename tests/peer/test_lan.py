@@ -155,7 +155,7 @@ def test_without_the_extra_it_is_said(monkeypatch: Patch) -> None:
     with pytest.raises(ShoalError, match="--lan needs zeroconf") as caught:
         Lan(Announced("toys", "a", "pa", (), 1), lambda *_: None)
     assert caught.value.code == "usage.extra"
-    assert 'pip install "shoal[lan]"' in caught.value.hint
+    assert "pip install 'shoal[lan]'" in caught.value.hint
 
 
 def test_addresses_that_others_can_use_are_announced(air: Air) -> None:

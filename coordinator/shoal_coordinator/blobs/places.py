@@ -42,7 +42,7 @@ def open_store(settings: Settings) -> BlobStore:
             from shoal_coordinator.blobs.s3 import S3Store
         except ModuleNotFoundError as error:
             raise StorageFailed(
-                f"{error.name} is not installed", code="usage.extra", hint='pip install "shoal[s3]"'
+                f"{error.name} is not installed", code="usage.extra", hint="pip install 'shoal[s3]'"
             ) from None
         return S3Store(settings)
     raise StorageFailed(

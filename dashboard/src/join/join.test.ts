@@ -7,7 +7,7 @@ const ask = { address: "https://hub.example:8080", token: "sht_a-b_c", name: "cl
 
 test("the lines are those of shoal join", () => {
   expect(pipLines(ask)).toBe(
-    "pip install shoal\nshoal join https://hub.example:8080 --token sht_a-b_c --learner mine.py:learner --name clinic-a",
+    "pip install 'shoal[torch]'\nshoal join https://hub.example:8080 --token sht_a-b_c --learner mine.py:learner --name clinic-a",
   );
   expect(pipLines({ ...ask, name: "" })).not.toContain("--name");
   const docker = dockerLines(ask);

@@ -21,7 +21,7 @@ const word = (text: string): string => (/^[\w./:@%+,=-]+$/.test(text) ? text : `
 const join = (ask: Ask): string =>
   `shoal join ${word(ask.address)} --token ${word(ask.token)} --learner ${word(ask.learner)}${named(ask)}`;
 
-export const pipLines = (ask: Ask): string => `pip install shoal\n${join(ask)}`;
+export const pipLines = (ask: Ask): string => `pip install 'shoal[torch]'\n${join(ask)}`;
 
 /** The node's credential and unsent reports outlive the container on a volume; the learner's file is mounted beside. */
 export function dockerLines({ address, token, name, learner }: Ask): string {
