@@ -126,6 +126,7 @@ KEPT = {
         f"shoal/{name}.py": ""
         for name in (
             "checkpoint",
+            "extras",
             "compare",
             "heads",
             "learn",
