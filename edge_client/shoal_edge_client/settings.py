@@ -93,7 +93,7 @@ class EdgeSettings(BaseModel):
     @classmethod
     def _are_known(cls, words: list[str], info: ValidationInfo) -> list[str]:
         try:
-            check(About(**{str(info.field_name): tuple(words)}))
+            check(About(tuple(words)) if info.field_name == "tags" else About(hours=tuple(words)))
         except Refused as error:
             raise ValueError(f"{error.message}: {error.hint}") from None
         return list(dict.fromkeys(words))

@@ -36,6 +36,7 @@ from shoal.core.machine import Boot, Effect, Event, Lost, Measured, Note, Send, 
 from shoal.core.message import (
     Ack,
     Bodies,
+    Drain,
     Fail,
     Idle,
     Join,
@@ -82,6 +83,7 @@ class Hub(HubActs):
             Resume: self._resume,
             Stop: self._stop,
             Switch: self._switch,
+            Drain: self._drain,
             Boot: self._boot,
             Timer: lambda _event, _now: [],
         }
@@ -305,6 +307,21 @@ class Hub(HubActs):
             return []
         member.here = False
         return [Note("node", f"{event.node} is lost: {event.why}", self.version, event.node)]
+
+    def _drain(self, event: Drain, now: float) -> list[Effect]:
+        """Ask a node nothing more, or ask it again. What peers carry on among themselves is not taken from them."""
+        member = self.roster.get(event.node)
+        if member is None or member.about.held == event.why or self.phase in ("done", "stopped"):
+            return []
+        self.roster.describe(member, replace(member.about, held=event.why))
+        said = event.why or "may be asked again"
+        effects: list[Effect] = [Note("node", f"{event.node}: {said}", self.version, event.node)]
+        stretches = event.withdraw or self.schedule.anchored  # such an order has no end of its own
+        if event.why and stretches and member.order is not None and self.mode == "server":
+            self.gathered.asked.discard(event.node)
+            member.order = None
+            effects.append(Send(event.node, self.standing(event.node)))
+        return effects
 
     def _pause(self, event: Pause, now: float) -> list[Effect]:
         if self.paused_at is not None or self.phase in ("done", "stopped"):

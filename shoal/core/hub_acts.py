@@ -187,6 +187,8 @@ class HubActs(HubBounds):
         if not close.keep:
             self._withdraw()
         self.clear_round()
+        if close.keep and self.roster.busy():
+            self.open_round(now)  # its deadline runs, even where all who may train at once hang
         model = self.keep(self.slots)
         if rebase:
             self.anchor.rebase(self.bodies, self.slots)
@@ -201,9 +203,14 @@ class HubActs(HubBounds):
         if self._is_last or close.last:
             self.phase = "evaluating"
             self._withdraw()
-        elif close.to:
-            effects += self._ask(Ask(close.to, "train", ""), now)
+        elif to := self._askable(close.to, now):
+            effects += self._ask(Ask(to, "train", ""), now)
         return effects
+
+    def _askable(self, nodes: tuple[str, ...], now: float) -> tuple[str, ...]:
+        """Those among them that may be asked: while their order stood, an operator may have drained them."""
+        barred = self.barred(now).keys() | self.roster.held
+        return tuple(node for node in nodes if node not in barred)
 
     @property
     def _is_last(self) -> bool:

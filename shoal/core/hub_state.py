@@ -117,7 +117,7 @@ class HubState:
         Who works for many versions at a stretch, as anchored schedules have it, has no hours.
         """
         selection, wall = self.plan.selection, now + self.epoch
-        if not selection.restricts and not self.roster.timed:
+        if not (selection.restricts or self.roster.timed or self.roster.held):
             return {}
         key = self.roster.revision, wall if selection.hours or self.roster.timed else None
         if self._barred[0] != key:
@@ -145,7 +145,9 @@ class HubState:
         selection = self.plan.selection
         staying = [member for member in self.roster.all() if not (member.left or member.suspended)]
         return frozenset(
-            member.node for member in staying if not (selection.restricts and selection.excludes(member.candidate))
+            member.node
+            for member in staying
+            if not ((selection.restricts or member.about.held) and selection.excludes(member.candidate))
         )
 
     def reopens(self, now: float) -> float | None:

@@ -13,7 +13,7 @@
                     Ack      your report or failure is durable, and whether it counted
                     Stop     the job has ended
                     Lease    I am here, in this term
-    operator -> hub Pause, Resume, Stop, Switch
+    operator -> hub Pause, Resume, Stop, Switch, Drain
 
 Bodies (models, updates) never travel inside: `Ref` names one by the SHA-256 of its bytes.
 """
@@ -73,6 +73,8 @@ class About:
     tags: tuple[str, ...] = ()
     hours: tuple[str, ...] = ()
     """When it may be asked, such as "22:00-06:00" (UTC); none: at any time."""
+    held: str = ""
+    """Why it is asked nothing at any time: an operator's word, not its own. Empty: it may be asked."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,18 @@ class Switch:
     why: str = "by an operator"
 
 
+@dataclass(frozen=True)
+class Drain:
+    """Ask this node nothing more, or (with an empty `why`) ask it again. It stays a member, and its memory stays.
+
+    `withdraw`: take its standing order back at once; otherwise it finishes that one and its report counts.
+    """
+
+    node: str
+    why: str = ""
+    withdraw: bool = False
+
+
 Message = (
     Join
     | Poll
@@ -255,8 +269,9 @@ Message = (
     | Pause
     | Resume
     | Switch
+    | Drain
 )
-ToHub = Join | Poll | Knock | Status | Report | Fail | Pause | Resume | Switch
+ToHub = Join | Poll | Knock | Status | Report | Fail | Pause | Resume | Switch | Drain
 """What a hub alone is told."""
 
 

@@ -82,7 +82,7 @@ class Member:
     @property
     def candidate(self) -> Candidate:
         """The member as a selection sees it."""
-        return Candidate(self.node, self.about.tags, self.about.hours, self.examples, self.loss)
+        return Candidate(self.node, self.about.tags, self.about.hours, self.examples, self.loss, self.about.held)
 
     def trained(self, report: Report) -> None:
         """Remember what an update says of the node's data, or a measurement for a choice. A loss that is no number is
@@ -157,6 +157,8 @@ class Roster:
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self.timed: set[str] = set()
+        self.held: set[str] = set()
+        """Members that an operator lets nobody ask."""
         """Members that have hours."""
         self.revision = 0
         """Rises when others than before are here and can be asked, or one says something else of itself."""
@@ -214,10 +216,15 @@ class Roster:
             self._enter(Member(node, about=about or About(), roster=self))
         member = self._members[node]
         member.here, member.left = True, False
-        if about is not None and about != member.about:
+        if about is not None:
+            self.describe(member, about)
+        return member
+
+    def describe(self, member: Member, about: About) -> None:
+        """Keep what is said of a member now."""
+        if about != member.about:
             member.about = about
             self._time(member)
-        return member
 
     def _enter(self, member: Member) -> None:
         """A new one has its place in each list: of thousands that join at once, each changes them."""
@@ -237,6 +244,7 @@ class Roster:
 
     def _time(self, member: Member) -> None:
         (self.timed.add if member.about.hours else self.timed.discard)(member.node)
+        (self.held.add if member.about.held else self.held.discard)(member.node)
 
     def all(self) -> list[Member]:
         if self._all is None:
@@ -320,6 +328,7 @@ class Roster:
                 "holds": m.holds,
                 "tags": list(m.about.tags),
                 "hours": list(m.about.hours),
+                "held": m.about.held,
                 "examples": m.examples,
                 "loss": m.loss,
             }
@@ -344,7 +353,7 @@ class Roster:
                 left=row["left"],
                 given=[(order[0], order[1]) for order in row["given"]],
                 holds=row.get("holds", -1),
-                about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ()))),
+                about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ())), row.get("held", "")),
                 examples=row.get("examples"),
                 loss=row.get("loss"),
             )

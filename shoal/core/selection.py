@@ -40,6 +40,8 @@ class Candidate:
     """The weight of its last update; None: it has sent none yet."""
     loss: float | None = None
     """Its mean loss on its own data when it trained last; None as above, or where its learner measures none."""
+    held: str = ""
+    """Why an operator lets nobody ask it; empty: it may be asked."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,10 @@ class Selection:
         return bool(self.nodes or self.tags or self.hours)
 
     def excludes(self, one: Candidate) -> str:
-        """Why a node takes no part in the job, whatever the time; "": it does. By its name, tags and hours alone."""
+        """Why a node takes no part in the job, whatever the time; "": it does. By an operator's word, its name and its
+        tags alone."""
+        if one.held:
+            return one.held
         if self.nodes and one.node not in self.nodes:
             return "not named by the job"
         missing = [tag for tag in self.tags if tag not in one.tags]
@@ -155,13 +160,13 @@ def check(about: About) -> None:
 
 def of_info(info: Mapping[str, Any]) -> About:
     """What a node says of itself at its hello, `tags` and `hours` among it. Raises `Refused`."""
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for name in ("tags", "hours"):
         words = info.get(name, [])
         if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
             raise Refused(f"{name} are a list of words", code="node.about")
         found[name] = tuple(dict.fromkeys(words))
-    about = About(**found)
+    about = About(found["tags"], found["hours"])
     check(about)
     return about
 

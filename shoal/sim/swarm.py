@@ -88,7 +88,10 @@ def draw(seed: int) -> Scenario:
     kind = rng.random()
     if kind < 0.5:
         return draw_storm(seed, rng)
-    return draw_drift(seed, rng) if kind < 0.85 else draw_stall(seed, rng)
+    if kind < 0.85:
+        scenario = draw_drift(seed, rng)
+        return replace(scenario, acts=(*scenario.acts, *draining(seed, scenario.setup)))
+    return draw_stall(seed, rng)
 
 
 def draw_storm(seed: int, rng: Random) -> Scenario:
@@ -103,7 +106,7 @@ def draw_storm(seed: int, rng: Random) -> Scenario:
     filters = Random(f"filters of {seed}").choice((*FILTERS, *DIFFERENCES, (), (), ()))
     return Scenario(
         replace(setup, plan=replace(setup.plan, filters=filters)),
-        draw_acts(rng, nodes, late, frail, faults.until_s),
+        (*draw_acts(rng, nodes, late, frail, faults.until_s), *draining(seed, setup)),
         late,
         {node: rng.choice((0.3, 1.0, 2.0, 8.0)) for node in nodes},
         failing=rng.choice((0.0, 0.05, 0.3, 0.8)),
@@ -257,6 +260,18 @@ def draw_acts(
         acts += [Act(start, "pause"), Act(start + rng.choice((1.0, 10.0)), "resume")]
     if rng.random() < 0.1:
         acts.append(Act(rng.random() * until_s, rng.choice(("stop now", "stop round"))))
+    return tuple(acts)
+
+
+def draining(seed: int, setup: Setup) -> tuple[Act, ...]:
+    """Nodes that an operator drains or blocks for a while. (From a source of its own, so that all else is drawn as it
+    was.)"""
+    rng = Random(f"draining of {seed}")
+    acts: list[Act] = []
+    for node in setup.nodes if rng.random() < 0.3 else ():
+        if rng.random() < 0.5:
+            start, until = sorted(rng.random() * setup.faults.until_s for _ in range(2))
+            acts += [Act(start, rng.choice(("drain", "block")), node), Act(until, "allow", node)]
     return tuple(acts)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from shoal.core.algorithm import Algorithm
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Rejected
-from shoal.core.message import About, Join, Message, Order, Pause, Poll, Ref, Resume, Stop
+from shoal.core.message import About, Drain, Join, Message, Order, Pause, Poll, Ref, Resume, Stop
 from shoal.core.schedule import Schedule
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
@@ -39,9 +39,9 @@ class Act:
     """Something that people do, at a time in seconds."""
 
     at: float
-    what: Literal["start", "leave", "vanish", "pause", "resume", "stop now", "stop round"]
+    what: Literal["start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "stop now", "stop round"]
     node: str = ""
-    """Who starts, leaves, or vanishes without a word."""
+    """Who starts, leaves, or vanishes without a word, or whom an operator drains, blocks or allows again."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class World:
         )
         self.nodes: dict[str, Node] = {name: self._make_node(name, rng, perform, pace, watch) for name in setup.nodes}
         self.away: set[str] = set()
+        self.held: dict[str, str] = {}
         self._cared: dict[str, int] = {}
         self._asker = "", 0
 
@@ -121,7 +122,7 @@ class World:
         """A request arrives at the coordinator. What it answers at once goes to the process that asked."""
         self._asker = name, process
         if isinstance(message, Join | Poll):
-            message = replace(message, about=self.setup.about.get(name, About()))
+            message = replace(message, about=replace(self.setup.about.get(name, About()), held=self.held.get(name, "")))
         self.coordinator.receive(message)
         self._asker = "", 0
 
@@ -148,6 +149,9 @@ class World:
         elif act.what == "vanish":
             self.away.add(act.node)
             self.nodes[act.node].vanish()
+        elif act.what in ("drain", "block", "allow"):
+            self.held[act.node] = "" if act.what == "allow" else f"{act.what}ed"
+            self._hold(act.node)
         elif act.what == "pause":
             self._ask(Pause())
         elif act.what == "resume":
@@ -158,6 +162,12 @@ class World:
     def _ask(self, request: Event) -> None:
         if not self.coordinator.submit(request):
             self.clock.after(RETRY_S, self._ask, request)
+
+    def _hold(self, node: str) -> None:
+        """Say how an operator wants it by now, until the coordinator has heard."""
+        why = self.held[node]
+        if not self.coordinator.submit(Drain(node, why, withdraw=why == "blocked")):
+            self.clock.after(RETRY_S, self._hold, node)
 
     def care(self) -> None:
         """From now on start anew what the hub has given up on; after the faults, also resume, and start what is down.

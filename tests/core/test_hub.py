@@ -13,7 +13,7 @@ from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.bounds import Bounds
 from shoal.core.errors import InvalidPayload
 from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Done, Effect, Lost, Note, Save, Send, Version
+from shoal.core.machine import Boot, Done, Effect, Lost, Note, Save, Send, Timer, Version
 from shoal.core.message import Ack, Fail, Join, Order, Poll, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Ask, Close, Decision, View, Wait
@@ -293,10 +293,23 @@ def test_a_report_on_an_older_version_may_be_the_first_thing_that_happens_to_the
     (second,) = (node for node in NODES if isinstance(hub.standing(node), Order) and node != first)
     other = report(hub, second, {"model": model(0.0, 1.0)}, 1.0)
     hub.on(late, 2.0)
-    assert (hub.version, hub.gathered.opened) == (1, None)
+    assert (hub.version, hub.gathered.opened) == (1, 2.0)
     hub.on(other, 3.0)
     assert hub.version == 2
     assert tree_slot(hub.slots, "model")["w"].tolist() == [2.0, 3.0]
+
+
+def test_a_node_that_hangs_across_a_version_does_not_stop_the_next_one() -> None:
+    """Two may train at a time; both hang, one of them after a report has made a version. Its deadline brings others."""
+    hub = hub_of(MemoryBodies(), versions=9, schedule=Buffer(concurrency=1, min_nodes=5, deadline_s=10.0))
+    (first,) = (node for node in NODES if isinstance(hub.standing(node), Order))
+    hub.on(Timer(), 10.0)  # it hangs: another one is asked
+    (second,) = (node for node in NODES if isinstance(hub.standing(node), Order) and node != first)
+    hub.on(report(hub, second, {"model": model(0.0, 1.0)}, 1.0), 11.0)
+    assert hub.version == 1
+    for now in (21.0, 41.0, 81.0):
+        hub.on(Timer(), now)
+    assert sum(isinstance(hub.standing(node), Order) for node in NODES) > 1
 
 
 def test_a_report_that_is_too_old_is_no_failure() -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import InvalidJob, Refused
 from shoal.core.hours import is_open, next_opening, span
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Note, Send, Timer, Wake
-from shoal.core.message import About, Join, Order, Report
+from shoal.core.message import About, Ack, Drain, Idle, Join, Order, Report
 from shoal.core.plan import Plan
 from shoal.core.selection import Candidate, Selection, draw, of_info
+from shoal.schedules.drift import Drift
 from shoal.schedules.rounds import Rounds
 from shoal.selection.examples import ByExamples
 from shoal.selection.power_of_choice import PowerOfChoice
@@ -250,6 +252,57 @@ def test_what_nodes_tell_survives_a_snapshot_and_chooses_the_same_again() -> Non
         assert [m.candidate for m in twin.roster.all()] == [m.candidate for m in hub.roster.all()]
     assert asked(hub) == ["c", "d"], "whose losses are the highest, once all have told one"
     assert hub.roster["d"].candidate == Candidate("d", ("phone",), ("00:00-24:00",), 10.0, 1.0)
+
+
+def test_a_drained_node_finishes_what_it_does_and_is_asked_nothing_more() -> None:
+    hub, bodies = hub_of(Uniform(), {"a": About(), "b": About(), "c": About()}, min_nodes=2)
+    said = hub.on(Drain("a", "drained by an operator"), 1.0)
+    assert texts(said) == ["not asked: a: drained by an operator"]
+    assert asked(hub) == ["a", "b"], "it finishes"
+    report(hub, bodies, "a", 0.5, 2.0)
+    assert any("version 1: 2 of 2 reports" in text for text in texts(report(hub, bodies, "b", 0.5, 2.0)))
+    assert asked(hub) == ["b", "c"]
+    assert hub.members() == {"b", "c"}
+    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, bodies, json.loads(json.dumps(hub.state())))
+    assert twin.state() == hub.state()
+    for one in (hub, twin):
+        assert "nobody is left out any more" in texts(one.on(Drain("a"), 3.0))
+        for node in "bc":
+            report(one, bodies, node, 0.5, 4.0)
+        assert asked(one) == ["a", "b", "c"]
+
+
+def test_a_blocked_nodes_order_is_withdrawn_and_its_report_does_not_count() -> None:
+    hub, bodies = hub_of(Uniform(), {"a": About(), "b": About(), "c": About()}, min_nodes=2)
+    order = hub.roster["a"].order
+    assert order is not None
+    sent = [effect for effect in hub.on(Drain("a", "blocked", withdraw=True), 1.0) if isinstance(effect, Send)]
+    assert [(effect.to, type(effect.body)) for effect in sent] == [("a", Idle), ("c", Order)], "c in its place"
+    body = bodies.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
+    (answer,) = [e.body for e in hub.on(Report("a", order.id, 0, 10.0, body, {}, 1.0), 2.0) if isinstance(e, Send)]
+    assert isinstance(answer, Ack)
+    assert not answer.counted
+    assert hub.on(Drain("a", "blocked", withdraw=True), 3.0) == [], "said once"
+    report(hub, bodies, "c", 0.5, 4.0)
+    assert any("version 1: 2 of " in text for text in texts(report(hub, bodies, "b", 0.5, 4.0)))
+
+
+def test_a_node_that_joins_later_is_held_by_what_is_told_of_it() -> None:
+    hub, _ = hub_of(Uniform(), {"a": About()}, min_nodes=1)
+    assert texts(hub.on(Join("b", about=About(held="blocked")), 1.0)) == ["not asked: b: blocked"]
+    assert asked(hub) == ["a"]
+
+
+def test_a_node_that_is_drained_while_its_order_has_no_end_is_relieved() -> None:
+    """Dynamic averaging: an order stands until the models have drifted apart, perhaps for ever."""
+    bodies = MemoryBodies()
+    start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
+    hub = Hub(Plan(9, 7, start=start), DynamicAveraging(), Drift(delta=1.0), bodies)
+    hub.on(Boot(), 0.0)
+    for node in "ab":
+        hub.on(Join(node), 0.0)
+    hub.on(Drain("a", "drained"), 1.0)
+    assert asked(hub) == ["b"]
 
 
 def test_a_loss_that_is_no_number_says_nothing() -> None:

@@ -60,6 +60,7 @@ MESSAGES: dict[type, st.SearchStrategy] = {
     message.Pause: st.builds(message.Pause, TEXTS),
     message.Resume: st.builds(message.Resume, TEXTS),
     message.Stop: st.builds(message.Stop, TEXTS, st.sampled_from(["now", "round"])),
+    message.Drain: st.builds(message.Drain, NODES, TEXTS, st.booleans()),
     message.Switch: st.builds(message.Switch, st.sampled_from(["gossip", "server"]), TEXTS),
 }
 MEASURED = st.builds(

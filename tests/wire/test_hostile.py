@@ -50,6 +50,7 @@ MESSAGES: tuple[message.Message, ...] = (
     message.Resume(),
     message.Stop(),
     message.Switch("gossip"),
+    message.Drain("a", "drained", True),
 )
 
 
