@@ -17,6 +17,7 @@ from shoal_coordinator import auth, readmission
 from shoal_coordinator.crash import crashpoint
 from shoal_coordinator.inside import node as as_node
 from shoal_coordinator.papers import Contact, outlaw
+from shoal_coordinator.presence import Availability
 from shoal_coordinator.tables import nodes
 
 if TYPE_CHECKING:
@@ -75,13 +76,27 @@ class Admission:
         self._of.presence.tell(node, info)
         self._of.presence.joined_at.setdefault(node, time.time())
         self._of.presence.heard(node)
-        await self._of.tell_all(Join(node, about=of_info(info)))
+        await self._of.tell_all(Join(node, about=self._of.presence.about(node)))
 
     async def leave(self, node: str) -> None:
         """A node goes and hands its orders back."""
         await self._of.tell_all(Leave(node))
         self._of.presence.leases.forget(node)
         await self._of.deputies.each("POST", "/inside/leave", None, as_node(node))
+
+    async def set_availability(self, node: str, availability: Availability) -> None:
+        """Drain a node, block it, or let jobs ask it again. Raises `Refused` for a name that is none."""
+        row = update(nodes).where(nodes.c.name == node, ~nodes.c.revoked).values(availability=availability)
+        if not (await self._of.database.write(lambda c: c.execute(row).rowcount)):
+            raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
+        await self.hold(node, availability)
+        await self._of.deputies.each("POST", "/inside/availability", {"availability": availability}, as_node(node))
+
+    async def hold(self, node: str, availability: Availability) -> None:
+        """Tell the jobs that run here."""
+        self._of.presence.hold(node, availability)
+        await self._of.tell_all(self._of.presence.drain(node))
+        self._of.bells[node].set()
 
     async def revoke(self, node: str) -> None:
         """Take a node's credential away, at once, and its orders with it."""

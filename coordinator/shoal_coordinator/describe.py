@@ -338,6 +338,7 @@ def node(coordinator: Coordinator, name: str) -> views.Node:
             "last_error": failed.last_error if failed is not None else None,
             "name": name,
             "state": state,
+            "availability": presence.held.get(name, "active"),
             "jobs": [driver.name for driver in parts],
             "last_seen_s": silent,
             "joined_at": iso(presence.joined_at.get(name, 0.0)),

@@ -254,9 +254,14 @@ class Hearing:
     async def seen(self, driver: Driver) -> bool:
         """Tell a hub of a node that it does not know to be there, with what that has said of itself; whether it was
         news."""
-        if driver.hub.knows(self.node):
+        presence = self.coordinator.presence
+        if not driver.hub.knows(self.node):
+            await driver.tell(Poll(self.node, presence.about(self.node)))
+            return True
+        member = driver.hub.roster.get(self.node)
+        if member is None or member.about.held == presence.about(self.node).held:
             return False
-        await driver.tell(Poll(self.node, self.coordinator.presence.about(self.node)))
+        await driver.tell(presence.drain(self.node))  # the job was not there, or not to be told, when operators said so
         return True
 
     async def wait(self, mine: tuple[OrderId, int] | None, wait_s: float) -> Response:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from shoal.core.message import About, OrderId
+from sqlalchemy import Row
+
+from shoal.core.errors import Refused
+from shoal.core.message import About, Drain, OrderId
 from shoal.core.roster import Leases
 from shoal.core.selection import of_info
 
@@ -18,6 +21,9 @@ REPETITION_S = 10.0
 
 REFUSALS_MAX, REFUSAL_S = 5, 60.0
 """People are told of so many refusals of a node in a job at once, and of one more in so many seconds."""
+
+Availability = Literal["active", "drained", "blocked"]
+"""Whether a node is asked. Drained: it finishes what it has. Blocked: its orders are withdrawn too."""
 
 LOSSES_KEPT = 32
 """A node's losses that are shown as a line."""
@@ -96,6 +102,8 @@ class Presence:
         self.joined_at: dict[str, float] = {}
         self.doing: defaultdict[tuple[str, str], Doing] = defaultdict(Doing)
         self._about: dict[str, About] = {}
+        self.held: dict[str, Availability] = {}
+        """Nodes that operators have drained or blocked."""
         self._last: dict[str, float] = {}
         self._open: defaultdict[str, int] = defaultdict(int)
         self.changed: set[str] = set()
@@ -114,9 +122,30 @@ class Presence:
         """A node says this of itself. Raises `Refused` for tags or hours that are none."""
         self._about[node], self.info[node] = of_info(info), info
 
+    def take_up(self, row: Row[Any]) -> None:
+        """Know a node as the database has it."""
+        self.joined_at[row.name] = row.joined_at
+        self.info[row.name] = row.info
+        self.hold(row.name, row.availability)
+        with suppress(Refused):  # one that said so before tags were looked at
+            self.tell(row.name, row.info)
+
     def about(self, node: str) -> About:
-        """What a node has said of itself that bears on whether it is asked."""
-        return self._about.get(node, About())
+        """What bears on whether a node is asked: what it has said of itself, and what operators want."""
+        about, availability = self._about.get(node, About()), self.held.get(node)
+        return about if availability is None else replace(about, held=f"{availability} by an operator")
+
+    def hold(self, node: str, availability: Availability) -> None:
+        """Operators want that of a node."""
+        if availability == "active":
+            self.held.pop(node, None)
+        else:
+            self.held[node] = availability
+        self.changed.add(node)
+
+    def drain(self, node: str) -> Drain:
+        """The same as it is told to a job."""
+        return Drain(node, self.about(node).held, withdraw=self.held.get(node) == "blocked")
 
     def introduce(self, node: str) -> None:
         """A node that is known, though it has not said anything here yet."""
@@ -208,3 +237,4 @@ class Presence:
         self.lost.discard(node)
         self.info.pop(node, None)
         self._about.pop(node, None)
+        self.held.pop(node, None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import BaseModel
 from sqlalchemy import Column, Row, Table, select, tuple_
 
-from shoal_coordinator import describe, report_queries, views
+from shoal_coordinator import describe, report_queries, traffic_views, views
 from shoal_coordinator.observe_views import Failure
 from shoal_coordinator.tables import failures, feed, reports, traffic, versions
 from shoal_coordinator.views import iso
@@ -68,7 +68,8 @@ async def _traffic(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence
     key = (traffic.c.version, traffic.c.node, traffic.c.kind, traffic.c.direction)
     async for rows in _pages(coordinator, traffic, job, *key):
         yield [
-            views.TrafficRow.model_validate({**row._asdict(), "bytes": row.head_bytes + row.body_bytes}) for row in rows
+            traffic_views.TrafficRow.model_validate({**row._asdict(), "bytes": row.head_bytes + row.body_bytes})
+            for row in rows
         ]
 
 

@@ -7,7 +7,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -135,10 +135,7 @@ class Coordinator:
             await self._come_in(self._post)
         await self.database.write(self.papers.load)
         for row in await self.database.write(lambda c: c.execute(select(nodes).where(~nodes.c.revoked)).all()):
-            self.presence.joined_at[row.name] = row.joined_at
-            self.presence.info[row.name] = row.info
-            with suppress(Refused):  # one that said so before tags were looked at
-                self.presence.tell(row.name, row.info)
+            self.presence.take_up(row)
         rows = await self.database.write(lambda c: c.execute(select(jobs)).all())
         self.deputies.know({row.name: row.owner for row in rows if row.owner != self.owner and not self.owner})
         for row in [row for row in rows if row.owner == self.owner]:

@@ -154,6 +154,7 @@ nodes = Table(
     Column("seen_at", Float, nullable=False),
     Column("info", JSON, nullable=False),
     Column("revoked", Boolean, nullable=False, default=False),
+    Column("availability", String(16), nullable=False, server_default="active"),  # or "drained", "blocked"
     Column("peer", JSON),  # {"pub", "urls", "inbound"}: how others know and reach it; null: it takes no part in gossip
 )
 

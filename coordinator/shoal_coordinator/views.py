@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, overload
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from shoal_coordinator.peer_views import Contact, GoesOn, Rebuilt
+from shoal_coordinator.presence import Availability
 
 Metric = float | Literal["NaN", "Infinity", "-Infinity"]
 Metrics = dict[str, Metric]
-Direction = Literal["up", "down"]
 INFO_BYTES_MAX = 8192
 DEPTH_MAX = 32
 DRAFT_CHARS_MAX = 64 * 1024
@@ -202,6 +202,7 @@ class Node(BaseModel):
 
     name: str
     state: Literal["online", "training", "stale", "gone"]
+    availability: Availability = Field(description="drained: asked nothing new; blocked: its orders are void")
     jobs: list[str]
     last_seen_s: float | None
     joined_at: str
@@ -211,6 +212,12 @@ class Node(BaseModel):
     down_bytes: int
     failures: int = Field(description="since the coordinator started")
     last_error: str | None
+
+
+class NodeAvailability(BaseModel):
+    """Whether jobs ask a node."""
+
+    availability: Availability
 
 
 class Nodes(BaseModel):
@@ -243,38 +250,6 @@ class NodeDetail(Node):
 
     parts: list[NodePart]
     history: list[NodeNote] = Field(description="newest first")
-
-
-class TrafficRow(BaseModel):
-    """Bytes in one direction, of one group."""
-
-    version: int | None = None
-    node: str | None = None
-    kind: str | None = None
-    direction: Direction
-    requests: int
-    head_bytes: int
-    body_bytes: int
-    bytes: int
-
-
-class Traffic(BaseModel):
-    """Bytes that crossed the wire; up is from node to coordinator. Version -1: outside any round.
-
-    `total` counts once what nodes have sent each other; the rows of the kind "gossip" have it at both ends.
-    """
-
-    job: str
-    rows: list[TrafficRow]
-    total: dict[Direction, int]
-
-
-class TrafficSince(BaseModel):
-    """Bytes of all jobs since a moment."""
-
-    since: str = Field(description="where the quarter of an hour begins from which they are counted")
-    up_bytes: int
-    down_bytes: int
 
 
 class NewJob(BaseModel):

@@ -95,7 +95,9 @@ def node_answers(fake: FakeCoordinator, place: Path) -> None:
         {"name": "a", "state": "online", "jobs": ["digits"], "last_seen_s": 1.0, "joined_at": "x", "info": info},
         {"name": "b", "state": "gone", "jobs": [], "last_seen_s": None, "joined_at": "x", "info": {}},
     ]
-    fake.answers = {"GET /nodes": {"nodes": nodes}, "DELETE /nodes/a": None}
+    nodes = [{**node, "availability": "active"} for node in nodes]
+    answers = {"GET /nodes": {"nodes": nodes}, "DELETE /nodes/a": None, "PUT /nodes/a/availability": nodes[0]}
+    fake.answers = answers
 
 
 def token_answers(fake: FakeCoordinator, place: Path) -> None:
@@ -208,6 +210,9 @@ COMMANDS = {
     "join": Case(("--learner", "gone.py:learner", "--state", "state", "--token", "sht_x"), 2, "learner.missing"),
     "logs": Case(("digits", "--level", "warning"), keys=("logs",), prepare=log_answers),
     "models": Case(("digits",), keys=("models", "more"), prepare=model_answers),
+    "nodes activate": Case(("a",), keys=("node",), prepare=node_answers),
+    "nodes block": Case(("a",), keys=("node",), prepare=node_answers),
+    "nodes drain": Case(("a",), keys=("node",), prepare=node_answers),
     "nodes list": Case(keys=("nodes",), prepare=node_answers),
     "nodes remove": Case(("a", "--yes"), keys=("removed",), prepare=node_answers),
     "peer export": Case(("nowhere",), 2, "peer.folder"),

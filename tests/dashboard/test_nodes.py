@@ -14,6 +14,7 @@ from tests.dashboard import axe
 from tests.dashboard.screens import each_screen
 from tests.dashboard.test_failures import fail
 from tests.dashboard.test_logs import write
+from tests.dashboard.watch import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -124,3 +125,16 @@ def test_nothing_sticks_out_or_is_objected_to(running: Inside, browser: Browser,
         assert page.evaluate("document.documentElement.scrollWidth") <= width, place
         assert axe.violations(page) == [], place
     page.close()
+
+
+def test_an_operator_drains_and_activates_a_node(running: Inside, page: Page) -> None:
+    page.goto(f"{running.url}/nodes/n1")
+    expect(page.get_by_test_id("make-drained")).to_have_count(0)
+    sign_in(page)
+    page.goto(f"{running.url}/nodes/n1")
+    page.get_by_test_id("make-drained").click()
+    expect(page.get_by_test_id("availability")).to_have_text("Drained")
+    assert running.get("/nodes/n1")["availability"] == "drained"
+    page.get_by_test_id("make-active").click()
+    expect(page.get_by_test_id("availability")).to_have_count(0)
+    assert running.get("/nodes/n1")["availability"] == "active"

@@ -131,6 +131,12 @@ async def hello(body: About, node: Vouched, coordinator: Coord) -> None:
     await coordinator.admission.greet(node, body.info)
 
 
+@router.post("/availability", status_code=204)
+async def availability(body: views.NodeAvailability, node: Vouched, coordinator: Coord) -> None:
+    """Operators have drained a node, blocked it, or let it be asked again."""
+    await coordinator.admission.hold(node, body.availability)
+
+
 @router.post("/leave", status_code=204)
 async def leave(node: Vouched, coordinator: Coord) -> None:
     """A node goes."""

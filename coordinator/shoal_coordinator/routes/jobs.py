@@ -16,7 +16,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.machine import NoteKind
 from shoal.core.message import Ref
 from shoal.spec import JobSpec, job_schema, parse_job
-from shoal_coordinator import describe, quarters, views
+from shoal_coordinator import describe, quarters, traffic_views, views
 from shoal_coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
 from shoal_coordinator.dialects import whole_sum
 from shoal_coordinator.ledger import crossed_by_direction
@@ -72,14 +72,14 @@ async def all_traffic(
         AwareDatetime,
         Query(description="what is older than eight days counts as that", examples=["2026-11-22T00:00:00Z"]),
     ],
-) -> views.TrafficSince:
+) -> traffic_views.TrafficSince:
     """Bytes of all jobs, since the quarter of an hour in which that moment lies; those among nodes are counted once."""
     label(request, kind="dashboard")
     at = quarters.start(since.timestamp(), time.time())
     await coordinator.books.write_counts()
     async with coordinator.database.reader.connect() as connection:
         found = await quarters.since(connection, at)
-    return views.TrafficSince(since=iso(at), up_bytes=found["up"], down_bytes=found["down"])
+    return traffic_views.TrafficSince(since=iso(at), up_bytes=found["up"], down_bytes=found["down"])
 
 
 @router.post("/jobs", status_code=201, responses=errors(409), response_model=views.Job)
@@ -183,7 +183,7 @@ async def job_traffic(
     _: Reader,
     coordinator: Coord,
     by: Annotated[list[Literal["version", "node", "kind"]], Query(description="how to group")] = [],  # noqa: B006
-) -> views.Traffic:
+) -> traffic_views.Traffic:
     """Bytes on the wire: request and response, head and body, by direction and as grouped."""
     label(request, kind="dashboard")
     coordinator.record(job)
@@ -195,8 +195,11 @@ async def job_traffic(
     async with coordinator.database.reader.connect() as connection:
         found = [dict(row) for row in (await connection.execute(query)).mappings()]
         total = {row[0]: int(row[1]) for row in await connection.execute(crossed_by_direction(job))}
-    rows = [views.TrafficRow.model_validate({**row, "bytes": row["head_bytes"] + row["body_bytes"]}) for row in found]
-    return views.Traffic(job=job, rows=rows, total={"up": total.get("up", 0), "down": total.get("down", 0)})
+    rows = [
+        traffic_views.TrafficRow.model_validate({**row, "bytes": row["head_bytes"] + row["body_bytes"]})
+        for row in found
+    ]
+    return traffic_views.Traffic(job=job, rows=rows, total={"up": total.get("up", 0), "down": total.get("down", 0)})
 
 
 @router.get("/schemas/job.json", tags=["reference"])

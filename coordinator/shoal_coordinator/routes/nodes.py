@@ -88,6 +88,14 @@ async def one_node(node: str, request: Request, _: Reader, coordinator: Coord) -
     return merging.node_detail(found, others, coordinator.deputies.jobs)
 
 
+@router.put("/nodes/{node}/availability", tags=["nodes"], responses=errors(401, 403, 404))
+async def availability(node: str, body: views.NodeAvailability, _: Operator, coordinator: Coord) -> views.Node:
+    """Drain a node (it finishes what it does and is asked nothing more), block it (its orders are withdrawn at once),
+    or make it active again. Its identity and memory stay."""
+    await coordinator.admission.set_availability(node, body.availability)
+    return (await merging.shown(coordinator, [node]))[0]
+
+
 @router.delete("/nodes/{node}", status_code=204, tags=["nodes"], responses=errors(401, 403, 404))
 async def remove(node: str, _: Operator, coordinator: Coord) -> None:
     """Revoke a node's credential, from its next request on."""

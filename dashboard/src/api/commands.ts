@@ -1,7 +1,7 @@
 /** What an operator may do; each answers the job as it stands afterwards, and the stream tells everybody else. */
 import { api, unwrap } from "./client";
 import { reviveJob } from "./revive";
-import type { Alert, Job } from "./types";
+import type { Alert, FleetNode, Job } from "./types";
 
 export type Command = "pause" | "resume" | "stop-round" | "stop-now" | "gossip" | "server";
 
@@ -52,6 +52,12 @@ export async function withdraw(job: string, label: string, why: string): Promise
 export async function begin(spec: Record<string, unknown>, hold: boolean): Promise<string> {
   return (await unwrap(api.POST("/api/v1/jobs", { body: { spec, hold } }))).name;
 }
+
+export type Availability = NonNullable<FleetNode["availability"]>;
+
+/** Drains a node, blocks it, or lets jobs ask it again. */
+export const setAvailability = (node: string, availability: Availability): Promise<FleetNode> =>
+  unwrap(api.PUT("/api/v1/nodes/{node}/availability", { params: { path: { node } }, body: { availability } }));
 
 /** A token that lets one node in; `name`: only a node of that name. */
 export const newToken = (name: string) =>

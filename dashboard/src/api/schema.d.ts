@@ -1006,6 +1006,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{node}/availability": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Availability
+         * @description Drain a node (it finishes what it does and is asked nothing more), block it (its orders are withdrawn at once),
+         *     or make it active again. Its identity and memory stay.
+         */
+        put: operations["availability_api_v1_nodes__node__availability_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes/{node}/reports": {
         parameters: {
             query?: never;
@@ -2557,6 +2578,12 @@ export interface components {
          * @description A node.
          */
         Node: {
+            /**
+             * Availability
+             * @description drained: asked nothing new; blocked: its orders are void
+             * @enum {string}
+             */
+            availability: "active" | "drained" | "blocked";
             /** Down Bytes */
             down_bytes: number;
             /**
@@ -2595,10 +2622,27 @@ export interface components {
             up_bytes: number;
         };
         /**
+         * NodeAvailability
+         * @description Whether jobs ask a node.
+         */
+        NodeAvailability: {
+            /**
+             * Availability
+             * @enum {string}
+             */
+            availability: "active" | "drained" | "blocked";
+        };
+        /**
          * NodeDetail
          * @description A node, its jobs, and when it came and went.
          */
         NodeDetail: {
+            /**
+             * Availability
+             * @description drained: asked nothing new; blocked: its orders are void
+             * @enum {string}
+             */
+            availability: "active" | "drained" | "blocked";
             /** Down Bytes */
             down_bytes: number;
             /**
@@ -6069,6 +6113,43 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    availability_api_v1_nodes__node__availability_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NodeAvailability"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];

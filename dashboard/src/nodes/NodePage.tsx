@@ -16,6 +16,7 @@ import { Pairs } from "../ui/Pairs";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
 import { Tabs } from "../ui/Tabs";
+import { AvailabilityBadge, AvailabilityButtons } from "./AvailabilityButtons";
 import { nodeQuery, reportsQuery } from "./queries";
 import "../styles/job.css";
 import "../styles/nodes.css";
@@ -53,6 +54,8 @@ export function NodePage({ name }: { name: string }) {
               <bdi>{visible(node.name)}</bdi>
             </h1>
             <State state={node.state} testId="node-state" />
+            <AvailabilityBadge availability={node.availability} />
+            <AvailabilityButtons node={node.name} availability={node.availability} />
           </header>
           <p className="sub">
             here since {clock(Date.parse(node.joined_at), Date.now())} · last seen{" "}

@@ -11,6 +11,7 @@ import { jobPath, Link, useChoice, useText } from "../router";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
+import { AvailabilityBadge } from "./AvailabilityButtons";
 import { NodeName } from "./NodeName";
 import { chosen, counts, SORTS, STATES, told, type Shown, type Sort } from "./order";
 import "../styles/job.css";
@@ -134,7 +135,7 @@ const Row = memo(function Row({ node }: { node: FleetNode }) {
         <bdi>{told(node).map(visible).join(" · ")}</bdi>
       </NodeName>
       <td role="cell" className="node-cell-state">
-        <State state={node.state} />
+        <State state={node.state} /> <AvailabilityBadge availability={node.availability} />
       </td>
       <td role="cell" data-label="Jobs">
         {node.jobs.length === 0 ? <span className="faint">{UNKNOWN}</span> : <JobLinks jobs={node.jobs} />}

@@ -5,6 +5,7 @@ import { chosen, counts, told } from "./order";
 const node = (name: string, rest: Partial<FleetNode> = {}): FleetNode => ({
   name,
   state: "online",
+  availability: "active",
   jobs: [],
   last_seen_s: 1,
   joined_at: "2026-11-21T08:00:00Z",
