@@ -13,6 +13,7 @@ from typing import Any
 
 from shoal.wire import HEAD_BYTES_MAX, INLINE_BYTES_MAX, PROTOCOLS
 from shoal_coordinator import problems
+from shoal_coordinator.connection_limit import HINT
 from shoal_coordinator.forwarding import PASSED_ON_KEY
 from shoal_coordinator.protocol import SCOPE_KEY
 from shoal_coordinator.settings import Settings
@@ -71,8 +72,7 @@ def refusal(scope: MutableMapping[str, Any], settings: Settings) -> tuple[int, s
     """(status, detail, code, hint) of the answer to a request that goes no further."""
     exchange = scope.get(SCOPE_KEY)
     if exchange is not None and exchange.crowded:
-        text = f"more than {settings.connections_max} connections are open"
-        return 503, text, "connections.full", "try again in a moment, or raise connections_max of the coordinator"
+        return 503, exchange.crowded, "connections.full", HINT
     if not names_known_host(scope, settings):
         hint = "use one of its own names or its address, or add this name to the coordinator's setting hosts"
         return 421, "this coordinator is not known by the host of the request", "host.unknown", hint

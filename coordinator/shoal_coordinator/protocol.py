@@ -14,8 +14,10 @@ polls wait behind a model that takes long. Routes say whose sign that is (`Excha
 
 **Heads.** A head of more than 64 KiB, or of more than 128 headers, is answered with 431 before anything looks at it.
 
-**Crowds.** A request that came while more than `connections_max` connections were open says so, and the guard refuses
-it. What is no HTTP at all reaches nobody: it is answered here, with a problem as everywhere.
+**Crowds.** A request that came while more connections were open than may be (`ConnectionLimit`) says so, and the guard
+refuses it. Where far more are open, a connection is answered with that before it asks for anything: each costs a file,
+and a system without files left closes connections without a word. What is no HTTP at all reaches nobody: it is answered
+here, with a problem as everywhere.
 
 **The end.** Over TLS a connection is closed when the other side has said goodbye too, and whoever keeps one without
 reading from it never does. A server that ends waits for that no longer than `GOODBYE_S`.
@@ -36,6 +38,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal.runtime.head_limit import HINT, LINGER_S, HeadLimit, HeadTooLarge, IncompleteHeads
 from shoal.runtime.receipt import Patience, Receipt
 from shoal_coordinator import problems
+from shoal_coordinator.connection_limit import HINT as HINT_CROWDED
+from shoal_coordinator.connection_limit import SILENT_MAX, ConnectionLimit
 from shoal_coordinator.delivery import WATCHED_BYTES, Delivery
 from shoal_coordinator.intake import LEND_KEY, Intake
 from shoal_coordinator.metrics import FORWARDED, Metrics, route_of
@@ -74,8 +78,8 @@ class Exchange:
     down: int = 0
     down_head: int = 0
     closed: bool = False
-    crowded: bool = False
-    """More connections were open than may be."""
+    crowded: str = ""
+    """Why it is refused, if more connections were open than may be."""
     elsewhere: bool = False
     """Another coordinator answered it, and books it."""
     welcomes: bool = False
@@ -136,11 +140,13 @@ class MeteredProtocol(HttpToolsProtocol):
     settings: Settings
     intakes: WeakSet[Intake]
     heads: IncompleteHeads
+    limit: ConnectionLimit
 
     @classmethod
     def bind(cls, ledger: Ledger, settings: Settings, metrics: Metrics) -> type[MeteredProtocol]:
-        """The class that uvicorn is given."""
-        shared = {"ledger": ledger, "settings": settings, "metrics": metrics}
+        """The class that uvicorn is given. Raises this process's limit of open files."""
+        limit = ConnectionLimit(settings.connections_max, metrics)
+        shared = {"ledger": ledger, "settings": settings, "metrics": metrics, "limit": limit}
         return type("BoundProtocol", (cls,), {**shared, "intakes": WeakSet(), "heads": IncompleteHeads()})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -154,6 +160,10 @@ class MeteredProtocol(HttpToolsProtocol):
         self._delivery = Delivery(self.loop, transport, own.lease_s)
         super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
         self.metrics.connections.inc()
+        if len(self.connections) > self.limit.most + SILENT_MAX:
+            self.limit.refuse()
+            self._refuse(problems.bare(503, self.limit.text, "connections.full", HINT_CROWDED), linger_s=0.0)
+            return
         self._receipt.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -199,7 +209,9 @@ class MeteredProtocol(HttpToolsProtocol):
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
         scope[WITHIN_KEY] = self._receipt.within
-        self.exchange.crowded = len(self.connections) > self.settings.connections_max
+        if len(self.connections) > self.limit.most:
+            self.exchange.crowded = self.limit.text
+            self.limit.refuse()
 
     def send_400_response(self, msg: str) -> None:
         """What could not be parsed; uvicorn would say so in plain text. Nothing is said in the midst of an answer."""
@@ -217,13 +229,15 @@ class MeteredProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         """Answer 431, read nothing more, and keep nothing of the head."""
-        if self._refused:
-            return
+        if not self._refused:
+            self._refuse(problems.bare(431, "the head of the request is too large", "head.too-large", HINT), LINGER_S)
+
+    def _refuse(self, answer: bytes, linger_s: float) -> None:
         self._refused = True
         self._receipt.stop()
         self._head.forget()
-        self.transport.write(problems.bare(431, "the head of the request is too large", "head.too-large", HINT))
-        self.loop.call_later(LINGER_S, self.transport.close)
+        self.transport.write(answer)
+        self.loop.call_later(linger_s, self.transport.close)
 
     def on_headers_complete(self) -> None:
         try:

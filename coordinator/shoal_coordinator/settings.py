@@ -73,7 +73,9 @@ class Settings(BaseModel):
     )
     held_body_s: int = Field(600, ge=1, description="seconds for such a body to arrive as a whole")
     disk_reserve_bytes: int = Field(256 * 2**20, ge=0, description="free space below which nothing more is accepted")
-    connections_max: int = Field(10_000, ge=1, description="connections at once; more are answered with 503")
+    connections_max: int = Field(
+        10_000, ge=1, description="connections at once; more are answered with 503. Each needs an open file"
+    )
     head_receipt_s: int = Field(10, ge=1, description="seconds for a request's head to arrive")
     body_grace_s: int = Field(20, ge=1, description="seconds after which a body must have come at body_bytes_per_s_min")
     body_bytes_per_s_min: int = Field(500, ge=1, description="slowest body that is waited for")

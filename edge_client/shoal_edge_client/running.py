@@ -21,6 +21,7 @@ import structlog
 from shoal.core.learner import Learner
 from shoal.runtime import logs
 from shoal.runtime.node_link import NodeLink
+from shoal.runtime.open_files import raise_limit
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
@@ -76,6 +77,7 @@ class _Process:
 
     async def main(self, *, signals: bool) -> int:
         """In an event loop: run the agent, and listen to signals where this is the main thread."""
+        raise_limit()  # other nodes may connect to this one
         self._loop, self._now = asyncio.get_running_loop(), asyncio.Event()
         if signals:
             self._loop.add_signal_handler(signal.SIGINT, self._interrupted)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
+from shoal.runtime.open_files import raise_limit
 from shoal.runtime.store import CrashPoint, no_crash, write_file
 from shoal.runtime.threads import in_thread
 from shoal_peer.app import serving
@@ -46,6 +47,7 @@ class _Process:
 
     async def main(self, host: str, port: int, listens: Listens) -> tuple[int, Summary]:
         loop = asyncio.get_running_loop()
+        raise_limit()
         for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, OK)):
             loop.add_signal_handler(number, partial(self._signalled, code))
         with listen(host, port) as sock, self._node as node:

@@ -23,6 +23,7 @@ from shoal.runtime.sse import ServerEvent
 from shoal.settings import ClientSettings, load
 
 BASE = "/api/v1"
+METRICS_BYTES_MAX = 16 * 2**20
 TICK_S = 0.5
 """How often a watcher of events is woken though nothing came."""
 RECONNECT = Backoff(first_s=0.2, most_s=5.0, give_up_s=300.0)
@@ -151,6 +152,12 @@ class Api:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(nbytes)}
         with self._explained(), self._link.exchange("PUT", BASE + path, headers=headers, content=pieces):
             out.detail(f"PUT {self.url}{BASE}{path}: {nbytes} bytes")
+
+    def metrics(self) -> dict[str, float]:
+        """Return what /metrics says, of what has no labels."""
+        with self._explained(), self._link.exchange("GET", "/metrics") as answer:
+            lines = answer.read(METRICS_BYTES_MAX).decode().splitlines()
+        return {name: float(value) for name, _, value in (line.partition(" ") for line in lines) if name.isidentifier()}
 
     def clock_skew_s(self) -> float:
         """How far the coordinator's clock is ahead of ours, to a second."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shoal import __version__
 from shoal.cli.output import out
@@ -22,12 +22,17 @@ from shoal.cli.program import FAILED, OK
 from shoal.cli.text import safe, seconds, size, state, table
 from shoal.core.errors import NotAllowed, ShoalError
 
+if TYPE_CHECKING:
+    from shoal.cli.api import Api
+
 PYTHON_OLDEST = (3, 11)
 SQLITE_SOUND = (3, 51, 3)
 """Before this, two connections that checkpoint at the same time can corrupt a WAL database (the WAL-reset bug)."""
 FREE_BYTES_MIN = 2 * 10**9
 FSYNC_S_MAX = 0.1
 SKEW_S_MAX = 5.0
+FULL = 0.8
+"""The share of connections or files that is nearly all."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,20 @@ def is_free(host: str, number: int) -> bool:
     return True
 
 
+def open_files() -> list[Check]:
+    """Whether a coordinator here could have as many connections as it may."""
+    from shoal.runtime.open_files import connections_within, raise_limit
+    from shoal.settings import load
+    from shoal_coordinator.settings import Settings
+
+    limit, wanted = raise_limit(), load(Settings, "coordinator", config=out.flags.config).connections_max
+    found = f"{limit} may be open, which leaves {connections_within(limit)} connections"
+    if connections_within(limit) >= wanted:
+        return [Check("open files", "ok", found)]
+    fix = f"raise the hard limit of open files, or lower connections_max ({wanted}): more connections are refused"
+    return [Check("open files", "warn", found, fix)]
+
+
 def disk() -> list[Check]:
     """Space, and how long it takes until written bytes are safe."""
     from shoal.settings import load
@@ -216,11 +235,29 @@ def coordinator() -> list[Check]:
         try:
             api.get("/jobs")
             checks.append(Check("credential", "ok", "accepted" if api.has_token else "none needed to look"))
+            checks += _load(api)
         except NotAllowed as error:
             checks.append(Check("credential", "fail", error.message, error.hint))
     late = abs(skew) > SKEW_S_MAX
     fix = "set the clock of one of the two (NTP): times in logs and tokens' lives are off by that" if late else ""
     return [*checks, Check("clock", "warn" if late else "ok", f"{seconds(abs(skew))} apart", fix)]
+
+
+def _load(api: Api) -> list[Check]:
+    """How much of its connections and open files the coordinator uses, if it says so."""
+    try:
+        metrics = api.metrics()
+    except ShoalError as error:
+        return [Check("metrics", "warn", error.message, error.hint or "see the coordinator's log")]
+    used = {"connections": ("shoal_connections", "shoal_connections_max")}
+    used["coordinator's files"] = ("process_open_fds", "process_max_fds")
+    return [_share(what, metrics[now], metrics[most]) for what, (now, most) in used.items() if metrics.get(most)]
+
+
+def _share(what: str, now: float, most: float) -> Check:
+    full = now > FULL * most
+    fix = "raise connections_max, and the coordinator's limit of open files with it" if full else ""
+    return Check(what, "warn" if full else "ok", f"{now:.0f} of {most:.0f} are open", fix)
 
 
 def _installed(name: str) -> bool:
@@ -233,4 +270,14 @@ def _installed(name: str) -> bool:
     return True
 
 
-CHECKS: tuple[Callable[[], list[Check]], ...] = (python, torch, server_parts, settings, blobs, port, disk, coordinator)
+CHECKS: tuple[Callable[[], list[Check]], ...] = (
+    python,
+    torch,
+    server_parts,
+    settings,
+    blobs,
+    port,
+    open_files,
+    disk,
+    coordinator,
+)

@@ -47,10 +47,20 @@ class Case:
     prepare: Callable[[FakeCoordinator, Path], None] = lambda fake, place: None
 
 
+METRICS = b"""# TYPE shoal_connections gauge
+shoal_connections 12.0
+shoal_connections_max 10000.0
+shoal_nodes{state="online"} 3.0
+process_open_fds 40.0
+process_max_fds 1024.0
+"""
+
+
 def job_answers(fake: FakeCoordinator, place: Path) -> None:
     """A job that can be looked at and told what to do."""
     fake.answers = {
         "GET /version": {"version": "0.1.0", "protocols": [1]},
+        "GET /metrics": Raw(METRICS, {"Content-Type": "text/plain"}),
         "GET /jobs": {"jobs": [a_job(), a_job(name="other", state="waiting", metrics={}, best=None, model=None)]},
         "GET /jobs/digits": a_job(),
         "GET /jobs/digits/nodes": {"nodes": [a_node(), a_node("node-2", state="stale", metrics={})]},

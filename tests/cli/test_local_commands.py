@@ -168,8 +168,22 @@ def checks(shoal: Shoal, **env: str) -> dict[str, dict[str, str]]:
 def test_doctor_looks_at_everything(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     COMMANDS["doctor"].prepare(fake, place)
     found = checks(shoal, SHOAL_CLIENT__URL=fake.url)
-    names = {"shoal", "python", "torch", "device", "coordinator", "sqlite", "dashboard", "settings", "port", "disk"}
-    assert names | {"fsync", "reachable", "credential", "clock"} == found.keys()
+    names = {
+        "shoal",
+        "python",
+        "torch",
+        "device",
+        "coordinator",
+        "sqlite",
+        "dashboard",
+        "settings",
+        "port",
+        "open files",
+        "disk",
+    }
+    names |= {"fsync", "reachable", "credential", "clock", "connections", "coordinator's files"}
+    assert names == found.keys()
+    assert found["connections"]["found"] == "12 of 10000 are open"
     for check in found.values():
         assert check["found"]
         assert bool(check["fix"]) == (check["state"] != "ok"), check

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from shoal.runtime.open_files import SPARE
+from shoal_coordinator import connection_limit, protocol
+from shoal_coordinator.connection_limit import ConnectionLimit
+from shoal_coordinator.metrics import Metrics
 from shoal_coordinator.settings import Settings
 from tests.coordinator.clients import client
 from tests.coordinator.raw import PATIENCE_S, answer, closed_after, connected, head, pour
@@ -219,6 +223,46 @@ def test_too_many_connections_are_told_so(tmp_path_factory: pytest.TempPathFacto
         assert all(b"retry-after: " in one and b"shoal-protocol: " in one for one in refusals)
         with client() as asking:
             until("a free connection", lambda: asking.get(f"{running.url}/healthz").status_code == 200)
+
+
+def test_connections_that_ask_for_nothing_are_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they would take the last files, and the system would close what comes then without a word."""
+    monkeypatch.setattr(protocol, "SILENT_MAX", 2)
+    lines = capture_logs(monkeypatch)
+    with inside(tmp_path / "data", connections_max=4) as running, contextlib.ExitStack() as held:
+        silent = [held.enter_context(connected(running.url)) for _ in range(6)]
+        until("them to be open", lambda: len(running.server.server_state.connections) == 6)
+        for _ in range(3):
+            with connected(running.url) as late:
+                assert assert_problem(answer(late))["code"] == "connections.full"
+        for one in silent:
+            one.close()
+        until("free connections", lambda: not running.server.server_state.connections)
+        text = running.request("GET", "/metrics").text
+    assert "shoal_connections_max 4.0" in text
+    assert "shoal_connections_refused_total 3.0" in text
+    assert [line["refused"] for line in lines if line["event"] == "connections are refused"] == [1], "no line for each"
+
+
+def test_the_limit_of_open_files_bounds_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = capture_logs(monkeypatch)
+    monkeypatch.setattr(connection_limit, "raise_limit", lambda: 1024)
+    assert ConnectionLimit(10_000, Metrics()).most == 1024 - SPARE
+    assert [(line["connections"], line["open_files_max"]) for line in lines] == [(1024 - SPARE, 1024)]
+    assert ConnectionLimit(500, Metrics()).most == 500
+    assert len(lines) == 1
+
+
+def capture_logs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the limit of connections logs from now on."""
+    lines: list[dict[str, Any]] = []
+
+    class Log:
+        def warning(self, event: str, **more: Any) -> None:
+            lines.append({"event": event, **more})
+
+    monkeypatch.setattr(connection_limit, "log", Log())
+    return lines
 
 
 def test_who_is_refused_comes_back_at_a_time_of_his_own(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from shoal_coordinator.ledger import Ledger
+from shoal_coordinator.metrics import Metrics
 from shoal_coordinator.protocol import SCOPE_KEY, Label, MeteredProtocol
 from shoal_coordinator.settings import Settings
 
@@ -47,7 +48,7 @@ class Wire(asyncio.Transport):
 
 def connected(app: App, ledger: Ledger) -> tuple[MeteredProtocol, Wire]:
     """A connection that an application serves."""
-    protocols = MeteredProtocol.bind(ledger, Settings())
+    protocols = MeteredProtocol.bind(ledger, Settings(), Metrics())
     config = uvicorn.Config(app, http=protocols, lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     protocol, wire = protocols(config, ServerState(), {}), Wire()
