@@ -182,7 +182,7 @@ def simulate(
     while not world.run(clock.now + IDLE_S):
         here = world.coordinator.hub.roster.here()
         if record.begun == begun or (here and all(member.failures >= FAILURES_MAX for member in here)):
-            raise record.given_up()
+            raise record.given_up(world.coordinator.hub)
         begun = record.begun
     return record.result(world.coordinator.hub)
 
@@ -249,7 +249,8 @@ class Record(Watch):
         if isinstance(event, Report):
             self._trained[event.node] = hub.algorithm.trained(event.metrics) or 0.0
         if self._progress is not None:
-            self._progress(self._share(hub), self._notes[-1].text if self._notes else "")
+            last = self._notes[-1].text if self._notes else ""
+            self._progress(self._share(hub), f"waits: {hub.waits}" if hub.idle and hub.waits else last)
 
     def _share(self, hub: Hub) -> float:
         """How far the job is: by its versions, or, where those come as they like, by what its nodes have trained."""
@@ -287,13 +288,13 @@ class Record(Watch):
     def _measured(self, number: int) -> Metrics:
         return self._metrics.get(number, {}) | self._held_out.get(number, {})
 
-    def given_up(self) -> InvalidJob | LearnerFailed:
+    def given_up(self, hub: Hub) -> InvalidJob | LearnerFailed:
         """Why a job doesn't go on."""
         failures = [note for note in self._notes if note.kind in ("warning", "refusal")]
         if failures:
             return LearnerFailed(failures[-1].text, hint=failures[0].text)
-        why = next((note.text for note in reversed(self._notes) if note.kind == "decision"), "too few learners")
-        return InvalidJob(f"the job does not go on; last: {why}", code="job.stuck", hint="check min_nodes and quorum")
+        text = f"the job does not go on: {hub.waits or 'too few learners'}"
+        return InvalidJob(text, code="job.stuck", hint="check min_nodes and quorum")
 
     def result(self, hub: Hub) -> Result:
         """All of it."""

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from shoal_coordinator.start import Start
 
 
+ETA_FACTOR, ETA_LEAST_S = 3.0, 5.0
+"""A version that takes so many times as long as the last ones, and so many seconds, says when nothing will end."""
+
+
 async def job(coordinator: Coordinator, record: Record) -> views.Job:
     """A job as it stands."""
     (found,) = await jobs(coordinator, [record])
@@ -146,7 +150,8 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         version=hub.version,
         versions=None if _is_open(driver) else hub.plan.versions,
         progress=_progress(coordinator, driver),
-        eta_s=None if _is_open(driver) else _eta(hub, hub.plan.versions),
+        idle=hub.idle and not driver.restoring,
+        eta_s=None if _is_open(driver) else _eta(driver),
         nodes=len(members),
         busy=sum(1 for member in members if member.order is not None),
         created_at=iso(record.created_at),
@@ -188,13 +193,10 @@ def _why(hub: Hub) -> str:
         return f"stops after this round: {hub.ends_after_round}"
     if hub.paused_at is not None:
         return hub.paused_why
-    if hub.phase == "waiting":
-        return "for an initial model" if hub.roster.here() else "for a node"
-    if hub.phase == "running" and hub.mode != "server":
+    if hub.phase == "running" and hub.mode != "server" and not hub.idle:
         return _where(hub)
-    measured = counted(len(hub.gathered.reports), "report")
-    next_one = f"{'version' if hub.schedule.anchored else 'round'} {hub.version + 1}"
-    return f"{next_one if hub.phase == 'running' else 'the final model'}: {measured}"
+    next_one = f"{'version' if hub.schedule.anchored else 'round'} {hub.version + 1}: "
+    return f"{next_one if hub.phase == 'running' else ''}{hub.waits}"
 
 
 def _where(hub: Hub) -> str:
@@ -211,10 +213,15 @@ def _is_away(order: Order | None) -> bool:
     return order is not None and order.kind == "gossip"
 
 
-def _eta(hub: Hub, wanted: int) -> float | None:
-    if hub.phase != "running" or hub.mode != "server" or not hub.seconds or hub.paused_at is not None:
+def _eta(driver: Driver) -> float | None:
+    """Seconds until the last version, at the pace of the last ones; None where nothing goes on at that pace."""
+    hub = driver.hub
+    if hub.phase != "running" or hub.mode != "server" or not hub.seconds or hub.paused_at is not None or hub.idle:
         return None
-    return (wanted - hub.version) * sum(hub.seconds) / len(hub.seconds)
+    mean_s, opened = sum(hub.seconds) / len(hub.seconds), hub.gathered.opened
+    if opened is not None and driver.now() - opened > max(ETA_FACTOR * mean_s, ETA_LEAST_S):
+        return None
+    return (hub.plan.versions - hub.version) * mean_s
 
 
 def _model(hub: Hub) -> views.Model | None:
@@ -366,8 +373,9 @@ class Teller:
             data = {"up_bytes": totals[driver.name, "up"], "down_bytes": totals[driver.name, "down"]}
             if self._is_new((driver.name, ""), data):
                 self._coordinator.broadcast.tell(Item("traffic", driver.name, data))
-            share = {"progress": round(_progress(self._coordinator, driver), 2)}
-            if _is_open(driver) and self._is_new((driver.name, "progress"), share):
+            share = {"progress": round(_progress(self._coordinator, driver), 2)} if _is_open(driver) else {}
+            now = {"why": _why(driver.hub), "idle": driver.hub.idle, "ends": _eta(driver) is not None, **share}
+            if self._is_new((driver.name, "now"), now):
                 self._coordinator.broadcast.tell(Item("job", driver.name, {}))
 
     def _tell_nodes(self, driver: Driver) -> None:

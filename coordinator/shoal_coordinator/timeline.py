@@ -44,15 +44,18 @@ async def look(connection: AsyncConnection, record: Record, number: int, after: 
     seconds = row.closed - row.opened if row is not None else _lasted(driver, opened)
     schedule = record.spec.build_schedule()
     rounds = schedule if isinstance(schedule, Rounds) else None
+    asked = _asked(driver) if row is None else row.asked
+    wanted = max(1, asked - rounds.over) if rounds else 0
+    quorum = rounds.needs_of(wanted, wanted) if rounds else None
     return Round(
         round=number,
         state="open" if row is None else "closed",
         why="" if row is None else row.why,
         opened_at=None if row is None else iso(row.closed_at - seconds),
         seconds=seconds,
-        asked=_asked(driver) if row is None else row.asked,
-        quorum=rounds.quorum if rounds else None,
-        quorum_s=await _quorum_s(connection, mine, opened, rounds.quorum) if rounds else None,
+        asked=asked,
+        quorum=quorum,
+        quorum_s=await _quorum_s(connection, mine, opened, quorum) if quorum else None,
         deadline_s=rounds.deadline_after(await _before(connection, job, number)) if rounds else None,
         clients=clients,
         next=shown[-1].id if rest else None,

@@ -89,7 +89,11 @@ class Job(BaseModel):
     name: str = Field(examples=["digits"])
     title: str
     state: JobState
-    state_why: str
+    state_why: str = Field(
+        description="what it waits for, how far it is with that, or why it ended",
+        examples=["round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship"],
+    )
+    idle: bool = Field(False, description="no node works for it, and none will before what `state_why` says has come")
     algorithm: str = Field(examples=["fedavg"])
     schedule: str = Field(examples=["rounds"])
     mode: Mode = Field(
@@ -100,7 +104,7 @@ class Job(BaseModel):
     version: int = Field(description="versions closed so far")
     versions: int | None = Field(description="versions wanted; null where they come as they like")
     progress: float = Field(description="0 to 1")
-    eta_s: float | None
+    eta_s: float | None = Field(description="at the pace of the last versions; null: not known, or nothing goes on")
     nodes: int
     busy: int
     created_at: str

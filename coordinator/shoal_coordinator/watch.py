@@ -118,8 +118,8 @@ class Watch:
         if with_server and isinstance(schedule, Rounds) and hub.gathered.opened is not None:
             view = hub.look(driver.now())
             assert view.opened is not None
-            if view.now > view.opened + schedule.deadline(view) and len(view.reports) < schedule.quorum:
-                got, quorum = len(view.reports), schedule.quorum
+            if view.now > view.opened + schedule.deadline(view) and len(view.reports) < schedule.needs(view):
+                got, quorum = len(view.reports), schedule.needs(view)
         return JobNow(
             name,
             waited_s=now - self._ran[name][1] if with_server else 0.0,

@@ -62,13 +62,14 @@ class Seen:
         job = self.job
         accuracy = job["metrics"].get("eval/accuracy")
         parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
-        if job["mode"] != "server" or job["state"] not in GOING_ON:
-            what = job["mode"] if job["state"] in GOING_ON else job["state"]
+        if job["mode"] != "server" or job["state"] not in GOING_ON or job.get("idle"):
+            what = "waits" if job.get("idle") else job["mode"] if job["state"] in GOING_ON else job["state"]
             parts.append(f"{what}: {safe(job['state_why'])}" if job["state_why"] else what)
         if accuracy is not None:
             parts.append(f"[bold]{percent(accuracy)}[/]")
         parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
-        advance(job["version"] if job["versions"] else job["progress"], "  ".join(parts), self.decision)
+        below = "" if job.get("idle") else self.decision  # what was decided last is not what it is about now
+        advance(job["version"] if job["versions"] else job["progress"], "  ".join(parts), below)
 
 
 def follow(

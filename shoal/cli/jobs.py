@@ -49,7 +49,7 @@ _NUMERIC = ("version", "accuracy", "best", "nodes", "up", "down")
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
     return (
         job["name"],
-        state(job["state"]) + _elsewhere(job),
+        state(job["state"]) + _elsewhere(job) + _waits(job),
         made(job),
         percent(job["metrics"].get("eval/accuracy")),
         percent((job["best"] or {}).get("accuracy")) + (" (1 node)" if _is_of_one(job) else ""),
@@ -68,6 +68,11 @@ def _is_of_one(job: dict[str, Any]) -> bool:
 def _elsewhere(job: dict[str, Any]) -> str:
     """Where a job is while it is not with the coordinator."""
     return "" if job["mode"] == "server" else f" [yellow]({job['mode']})[/]"
+
+
+def _waits(job: dict[str, Any]) -> str:
+    """What a job waits for that no node works for; who is not asked, `shoal jobs show` says."""
+    return f" [yellow]({safe(job['state_why'].partition(';')[0])})[/]" if job.get("idle") else ""
 
 
 @app.command("show")
@@ -106,7 +111,9 @@ MODES = {"server": "with the coordinator", "away": "with its nodes", "returning"
 def summary(job: dict[str, Any]) -> Table:
     """A job in a few lines."""
     rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] not in ("", job["name"]) else ""))]
-    rows += [("state", state(job["state"]) + (f" [dim]({safe(job['state_why'])})[/]" if job["state_why"] else ""))]
+    style, waits = ("yellow", "waits: ") if job.get("idle") else ("dim", "")
+    why = f" [{style}]({waits}{safe(job['state_why'])})[/]" if job["state_why"] else ""
+    rows += [("state", state(job["state"]) + why)]
     if job.get("mode_since"):
         since = job["mode_since"][:19].replace("T", " ")
         rows += [("mode", f"{job['mode']}: {MODES[job['mode']]} [dim](since {since} UTC)[/]")]

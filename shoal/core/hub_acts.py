@@ -43,6 +43,7 @@ class HubActs(HubBounds):
     def _settle(self, now: float) -> list[Effect]:
         """Let the schedule decide until it waits, unless it has said that it waits for more than has come."""
         if self.calm is not None and self._stays(self.calm, now):
+            self.waits = f"{len(self.gathered.reports)} of {counted(self.calm.wait.wanted, 'report')}"
             return self._wake(self.calm.wait.until, now)
         self.calm = None
         return self._decided(now)
@@ -71,6 +72,7 @@ class HubActs(HubBounds):
                 effects += self._act(decision, now)
             if all(isinstance(decision, Wait | Warn) for decision in decisions):
                 self._calm_down(decisions)
+                self._wait_for("; ".join(decision.why for decision in decisions if isinstance(decision, Wait)), now)
                 return effects
         raise AssertionError(f"the schedule {self.schedule.name} does not settle at version {self.version}")
 
@@ -79,6 +81,13 @@ class HubActs(HubBounds):
         match decisions:
             case [Wait(reports=reports) as wait] if reports and not (self.roster.timed or self.plan.selection.hours):
                 self.calm = Calm(wait, self.roster.revision, len(self.gathered.reports))
+
+    def _wait_for(self, why: str, now: float) -> None:
+        """Keep what the job waits for; where nobody works for it, with what keeps nodes from being asked."""
+        if self.idle:
+            why = why if self.allowed(now) or why.endswith("ready") else "no node is ready"
+            why = "; ".join(part for part in (why, self.missing()) if part)
+        self.waits = why
 
     def _decide(self, view: View) -> list[Decision]:
         if self.mode == "server":
@@ -269,8 +278,18 @@ class HubActs(HubBounds):
 
     def _ask_for_model(self, now: float) -> list[Effect]:
         """In phase waiting: have exactly one member make an initial model, another one if it takes too long."""
+        effects = self._choose_for_model(now)
+        asked = [member.node for member in self.allowed(now) if member.order is not None]
+        least = max(1, self.schedule.least)
+        short = f"{len(self.allowed(now))} of {counted(least, 'node')} ready"
+        self._wait_for(f"an initial model from {listed(asked)}" if asked else short, now)
+        return effects
+
+    def _choose_for_model(self, now: float) -> list[Effect]:
         due = None if self.gathered.opened is None else self.gathered.opened + self.plan.patience_s
         able = self.allowed(now)
+        if len(able) < self.schedule.least and self.gathered.opened is None:
+            return self._wake(None, now)
         waiting = [member for member in able if member.order is not None]
         if due is not None and waiting and now < due:
             return [Wake(due)]
@@ -292,6 +311,8 @@ class HubActs(HubBounds):
             self.gathered.opened = now
         due = self.gathered.opened + self.plan.patience_s
         if now < due and any(member.order is not None for member in self.roster.here()):
+            reports, asked = len(self.gathered.reports), counted(len(self.gathered.asked), "node")
+            self._wait_for(f"{reports} of {asked} have measured the final model", now)
             return [*effects, Wake(due)]
         if self.ends_after_round:
             return effects + self._end("stopped", self.ends_after_round)
@@ -299,7 +320,7 @@ class HubActs(HubBounds):
         return effects + self._end("done", f"{made}, measured by {measured}")
 
     def _end(self, phase: Phase, why: str) -> list[Effect]:
-        self.phase, self.paused_at, self.ends_after_round = phase, None, why
+        self.phase, self.paused_at, self.ends_after_round, self.waits = phase, None, why, ""
         self._withdraw()
         sends = [Send(member.node, Stop(why)) for member in self.roster.here()]
         return [Note("state", f"{phase}: {why}", self.version), *sends]

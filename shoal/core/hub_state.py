@@ -17,6 +17,7 @@ from shoal.core.parts import Each
 from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster, order_refs
 from shoal.core.schedule import Schedule, View, Wait
+from shoal.core.selection import listed
 from shoal.core.shards import Sharded
 from shoal.core.sums import Totals
 from shoal.core.tree import Slots, Tree
@@ -36,6 +37,7 @@ PLAIN = (
     "numbers",
     "epoch",
     "left_out",
+    "waits",
 )
 """What a snapshot takes as it is; the rest needs a form of its own."""
 
@@ -81,6 +83,9 @@ class HubState:
         self._barred: tuple[object, dict[str, str]] = None, {}
         self.left_out = ""
         """What was last said of members that are not asked."""
+        self.waits = ""
+        """What the job waits for, as was last said: the reason of the schedule's `Wait`, and of whoever speaks in its
+        place."""
         self.recent = Recent()
         self.limited: dict[str, str] = {}
         """Nodes whose last update was too long or too heavy, and why."""
@@ -138,6 +143,20 @@ class HubState:
         """Members that may be asked at this moment."""
         able, barred = self.roster.able(), self.barred(now)
         return [member for member in able if member.node not in barred] if barred else able
+
+    @property
+    def idle(self) -> bool:
+        """Whether no node that is here works for the job, though the job is not over: nothing happens of itself."""
+        return self.paused_at is None and self.phase not in ("done", "stopped") and not self.roster.works
+
+    def missing(self) -> str:
+        """Return which nodes could be asked and are not, and why; "" where there are none."""
+        paused = [member.node for member in self.roster.here() if member.suspended]
+        silent = [member.node for member in self.roster.all() if not (member.here or member.left)]
+        parts = [f"not asked: {self.left_out}"] if self.left_out else []
+        parts += [f"set aside after failures: {listed(paused)}"] if paused else []
+        parts += [f"silent: {listed(silent)}"] if silent else []
+        return "; ".join(parts)
 
     def members(self) -> frozenset[str]:
         """The nodes that the job counts on, present or lost: all but those that left, that are suspended after
@@ -256,6 +275,7 @@ class HubState:
             left=0 if self.ends_after_round else self.plan.versions - self.version,
             gap=lambda: gathered.totals.gap("model"),
             size=self.anchor.size,
+            present=len(roster.here()) - len(barred),
             estimate=self._estimate,
             selection=self.plan.selection,
             candidate=lambda node: roster[node].candidate,

@@ -296,8 +296,15 @@ class Roster:
         return given
 
     def busy_count(self) -> int:
-        """How many members are here and have an order."""
-        return len(self._busy) if self._busy is not None else len(self.busy())
+        """How many members are here and have an order. Keeps nothing: it is asked while the hub is at work, too."""
+        known = self._busy
+        return len(known) if known is not None else sum(1 for member in self.here() if member.order is not None)
+
+    @property
+    def works(self) -> bool:
+        """Whether a member that is here has an order."""
+        known = self._busy
+        return bool(known) if known is not None else any(member.order is not None for member in self.here())
 
     def finished(self) -> frozenset[str]:
         """Members that are here and have said that they have trained as much as they should."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 from shoal.core.errors import InvalidJob
 from shoal.core.message import Kind, Metrics
 from shoal.core.selection import Candidate, Picked, Selection
+from shoal.core.words import counted
 
 WINDOW = "window"
 """Among a schedule's numbers: checks after which a node reports though nobody has asked."""
@@ -71,6 +72,8 @@ class Wait:
     until: float | None = None
     reports: int = 0
     """More reports alone change nothing before so many are in: it need not look at each. 0: it looks whatever comes."""
+    wanted: int = 0
+    """With `reports`: how many a version wants; so what is waited for is said anew for each that comes."""
 
 
 Decision = Ask | Recall | Advance | Warn | Close | Wait
@@ -125,6 +128,8 @@ class View:
     """The squared norm of the mean of the reports; takes time in proportion to the model."""
     size: Callable[[], float] = lambda: 0.0
     """The squared norm of the base."""
+    present: int = 0
+    """How many nodes are there: members, and those that are set aside after failures."""
     estimate: Callable[[], float | None] = lambda: None
     """What the algorithm makes of the nodes' statuses; None without a full set of them."""
     selection: Selection = field(default_factory=Selection)
@@ -219,7 +224,12 @@ def gathering(view: View, min_nodes: int) -> list[Decision]:
     """A wait for that many members, before anybody has been asked; nothing once they are there."""
     if view.version or view.asked or len(view.members) >= min_nodes:
         return []
-    return [Wait(f"{len(view.members)} of {min_nodes} nodes have joined")]
+    return [Wait(short(view, min_nodes))]
+
+
+def short(view: View, least: int) -> str:
+    """Return the reason for a wait for that many nodes."""
+    return f"{len(view.members)} of {counted(least, 'node')} ready"
 
 
 def check_patience(name: str, deadline_s: float, min_nodes: int) -> None:

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, log2
+from math import ceil, floor, log2
 from statistics import median
 from typing import ClassVar
 
 from shoal.core.errors import InvalidJob
-from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait
+from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait, short
+from shoal.core.words import counted
 
 DEADLINE_FIRST_S = 3600.0
 DEADLINE_LEAST_S = 10.0
 DEADLINE_FACTOR = 3.0
 """A deadline that is not given: so many times the median of the last rounds, within these bounds."""
+
+AT_LEAST = 2
+"""Reports that a round needs where `quorum` is not given and there are so many nodes: the mean of one is no mean."""
 
 DEADLINE_MIN_S = 0.001
 DEADLINE_MAX_S = 1e9
@@ -45,8 +49,9 @@ class Rounds(Schedule):
     """Nodes asked beyond that, so that stragglers need not be waited for; the last to answer are not counted."""
     deadline_s: float = 0.0
     """Seconds until a round closes with what it has; 0: three times the median of the last rounds (10 s to 1 h)."""
-    quorum: int = 1
-    """Reports without which no round closes, whatever the deadline says."""
+    quorum: int = 0
+    """Reports without which no round closes, whatever the deadline says; 0: half of those that it wants, at least 2
+    where 2 nodes are there. A node that is set aside after failures is there, a lost one is not."""
     min_nodes: int = 1
     """Nodes that must have joined before a round is opened."""
 
@@ -60,8 +65,8 @@ class Rounds(Schedule):
             )
         if not 0 < self.fraction <= 1:
             raise InvalidJob(f"rounds: fraction is {self.fraction}, but a share of the nodes lies in (0, 1]")
-        if self.quorum < 1 or self.min_nodes < 1:
-            raise InvalidJob("rounds: quorum and min_nodes must be at least 1")
+        if self.quorum < 0 or self.min_nodes < 1:
+            raise InvalidJob("rounds: quorum must not be negative, min_nodes must be at least 1")
         if self.cohort and self.quorum > self.cohort:
             raise InvalidJob(
                 f"rounds: a quorum of {self.quorum} is never met by a cohort of {self.cohort}",
@@ -70,7 +75,7 @@ class Rounds(Schedule):
 
     @property
     def least(self) -> int:
-        """Enough to open a round, and to close it."""
+        """Enough to open a round, and to close it, as far as the settings alone tell."""
         return max(self.min_nodes, self.quorum)
 
     @property
@@ -82,6 +87,15 @@ class Rounds(Schedule):
         """Reports that close a round at once, when `population` nodes could be asked."""
         wanted = self.cohort or max(1, round(self.fraction * population))
         return max(min(wanted, population), min(self.quorum, population), 1)
+
+    def needs(self, view: View) -> int:
+        """Return the reports without which this round does not close."""
+        present = max(len(view.members), view.present)
+        return self.needs_of(self.wants(min(view.population, present)), self.wants(present))
+
+    def needs_of(self, wanted: int, most: int) -> int:
+        """Return the same for a round that wants so many reports, and `most` if no node were set aside."""
+        return self.quorum or max(ceil(wanted / 2), min(AT_LEAST, most))
 
     def deadline(self, view: View) -> float:
         """Seconds that this round may take."""
@@ -97,11 +111,15 @@ class Rounds(Schedule):
 
     def decide(self, view: View) -> list[Decision]:
         """Open, widen, close or wait."""
-        return self._open(view) if view.opened is None else self._go_on(view)
+        if view.opened is None:
+            return self._open(view)
+        choosing = view.selection.measures and not view.asked
+        return self._choose(view, self.wants(view.population)) if choosing else self._go_on(view)
 
     def _open(self, view: View) -> list[Decision]:
-        if len(view.members) < self.least:
-            return [Wait(f"{len(view.members)} of {self.least} nodes have joined")]
+        least = max(self.min_nodes, self.needs(view))
+        if len(view.members) < least:
+            return [Wait(short(view, least))]
         wanted = self.wants(len(view.members))
         if candidates := view.candidates(view.members, wanted + self.over):
             opens = f"round {view.version + 1} opens: {len(candidates)} candidates measure version {view.version}"
@@ -117,9 +135,8 @@ class Rounds(Schedule):
     def _go_on(self, view: View) -> list[Decision]:
         assert view.opened is not None
         wanted, got = self.wants(view.population), len(view.reports)
-        if view.selection.measures and not view.asked:
-            return self._choose(view, wanted)
-        enough = got >= min(self.quorum, wanted)
+        quorum = min(self.needs(view), wanted)
+        enough = got >= quorum
         if got >= wanted:
             learned = bool(view.members) and set(view.members) <= view.finished  # where nobody is there, nobody has
             return [Close(f"{got} of {wanted} reports", last=learned)]
@@ -141,7 +158,9 @@ class Rounds(Schedule):
         until = view.opened + 2**passed * deadline
         if until <= view.now:  # a rounding error must not become a busy loop
             until = view.opened + 2 ** (passed + 1) * deadline
-        return self._extend(view, until, wanted, late, 0 if late else min(wanted, got + pending))
+        if view.busy and not late:
+            return [Wait(f"{got} of {counted(wanted, 'report')}", until, min(wanted, got + pending), wanted)]
+        return [self._ask_again(view, wanted, quorum) or self._below(got, quorum, until, late)]
 
     def _choose(self, view: View, wanted: int) -> list[Decision]:
         """Nobody trains yet: pick among those who have measured, as soon as all have, or the deadline has passed."""
@@ -154,13 +173,11 @@ class Rounds(Schedule):
             return [Wait("nobody can be asked")]
         return self._begin(view, known, wanted)
 
-    def _extend(self, view: View, until: float, wanted: int, late: bool, reports: int) -> list[Decision]:
-        """Below the quorum, or before the deadline: wait for the next one, and let those that failed try once more."""
-        got = len(view.reports)
+    def _ask_again(self, view: View, wanted: int, quorum: int) -> Ask | None:
+        """Below the quorum, and late or nobody is at work any more: let those that failed try once more."""
         again = tuple(node for node in view.idle if node in view.failed) if view.failed else ()
-        if again and (late or not view.busy):
-            return [
-                Ask(again, "train", f"{got} of {wanted}, below the quorum of {self.quorum}: ask {len(again)} again")
-            ]
-        why = f"below the quorum: {got} of {self.quorum}, deadline extended" if late else f"{got} of {wanted} reports"
-        return [Wait(why, until, reports)]
+        why = f"{len(view.reports)} of {wanted}, below the quorum of {quorum}: ask {len(again)} again"
+        return Ask(again, "train", why) if again else None
+
+    def _below(self, got: int, quorum: int, until: float, late: bool) -> Wait:
+        return Wait(f"below the quorum: {got} of {quorum}{', deadline extended' if late else ''}", until)

@@ -106,13 +106,10 @@ def set_up(running: Inside, job: str = "main", size: int = SIZE, rounds: int = 3
     """Bring a new job to that moment."""
     stage = Stage(running, job)
     running.begin(job, nodes=2, rounds=rounds, **spec)
-    for name in ("n0", "n1"):
-        node = by_hand(running, name, {job: size})
-        stage.nodes.append(node)
-        if name == "n0":
-            order, _ = order_of(node, job)
-            assert order.kind == "init"
-            assert node.report(job, order).counted
+    stage.nodes += [by_hand(running, name, {job: size}) for name in ("n0", "n1")]
+    order, _ = order_of(stage.nodes[0], job)
+    assert order.kind == "init"
+    assert stage.nodes[0].report(job, order).counted
     for node in stage.nodes:
         stage.orders[node.node], payload = order_of(node, job)
         assert payload in (b"", body(initial(size)))

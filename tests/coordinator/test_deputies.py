@@ -273,7 +273,7 @@ def test_of_a_job_whose_owner_does_not_answer_little_is_told(pair: Pair, monkeyp
     spread(pair)
     monkeypatch.setattr(pair[1].server.house, "deputy", None)
     told = {job["name"]: job["state_why"] for job in pair[0].get("/jobs")["jobs"]}
-    assert told == {"second": "the coordinator that owns it does not answer now", "first": "for a node"}
+    assert told == {"second": "the coordinator that owns it does not answer now", "first": "0 of 2 nodes ready"}
 
 
 def test_one_stream_tells_of_both_and_replays_both(pair: Pair, swarm: Swarm) -> None:

@@ -18,6 +18,7 @@ from tests.coordinator.clients import client
 from tests.coordinator.history import check, final, predicted
 from tests.coordinator.node import History, Node, advance, body, initial
 from tests.coordinator.server import OPERATOR, Inside, Server, inside, until
+from tests.coordinator.sse import listening
 from tests.coordinator.stage import order_of, problem, set_up
 
 Swarm = Callable[..., list[Node]]
@@ -272,3 +273,24 @@ def test_the_held_out_evaluation_is_made_up_for_after_a_crash(tmp_path_factory: 
             lambda: "held_out/accuracy" in running.get("/jobs/main/versions")["versions"][1]["metrics"],
         )
     assert json.loads(running.rows("SELECT metrics FROM versions WHERE number = 1")[0][0])["held_out/accuracy"] == 0.5
+
+
+def test_a_job_that_waits_says_so_and_not_when_it_will_end(coordinator: Inside) -> None:
+    with listening(coordinator.url) as events:
+        stage = set_up(coordinator, rounds=9)
+        running = coordinator.job("main")
+        assert (running["idle"], running["state_why"]) == (False, "round 1: 0 of 2 reports")
+        for node in ("n0", "n1"):
+            assert stage.report(node=node).status_code == 200
+        until("the first round", lambda: coordinator.job("main")["version"] == 1)
+        assert coordinator.job("main")["eta_s"] is not None
+        stage.dismiss("n1")
+        stage.dismiss("n2")
+        stage.dismiss("n0")
+        waits = coordinator.job("main")
+        assert (waits["state"], waits["idle"], waits["eta_s"]) == ("running", True, None)
+        assert waits["state_why"] == "round 2: no node is ready"
+        for event in events:
+            if event.name == "job" and event.data["idle"] and event.data["state_why"] == waits["state_why"]:
+                break
+        stage.close()

@@ -111,7 +111,7 @@ def test_ages_are_bounded() -> None:
 
 
 def test_it_waits_for_the_first_nodes() -> None:
-    assert Buffer(min_nodes=5).decide(view(version=0)) == [Wait("4 of 5 nodes have joined")]
+    assert Buffer(min_nodes=5).decide(view(version=0)) == [Wait("4 of 5 nodes ready")]
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ export function reviveMetrics(raw: Record<string, unknown> | undefined): Metrics
 }
 
 export function reviveJob({ eta_s, ...raw }: RawJob, now: number): Job {
-  const { mode = "server", mode_since = null, tags = [], labels = {} } = raw;
+  const { mode = "server", mode_since = null, tags = [], labels = {}, idle = false } = raw;
   const eta_at = eta_s === null ? null : now + eta_s * 1000;
-  return { ...raw, mode, mode_since, tags, labels, metrics: reviveMetrics(raw.metrics), eta_at };
+  return { ...raw, mode, mode_since, tags, labels, idle, metrics: reviveMetrics(raw.metrics), eta_at };
 }
 
 export function reviveVersion(raw: RawVersion): Version {

@@ -1907,8 +1907,17 @@ export interface components {
             down_bytes: number;
             /** Ended At */
             ended_at: string | null;
-            /** Eta S */
+            /**
+             * Eta S
+             * @description at the pace of the last versions; null: not known, or nothing goes on
+             */
             eta_s: number | null;
+            /**
+             * Idle
+             * @description no node works for it, and none will before what `state_why` says has come
+             * @default false
+             */
+            idle?: boolean;
             /**
              * Labels
              * @description promoted versions, by label
@@ -1970,7 +1979,11 @@ export interface components {
              * @enum {string}
              */
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
-            /** State Why */
+            /**
+             * State Why
+             * @description what it waits for, how far it is with that, or why it ended
+             * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
+             */
             state_why: string;
             /**
              * Tags
@@ -2026,8 +2039,17 @@ export interface components {
             down_bytes: number;
             /** Ended At */
             ended_at: string | null;
-            /** Eta S */
+            /**
+             * Eta S
+             * @description at the pace of the last versions; null: not known, or nothing goes on
+             */
             eta_s: number | null;
+            /**
+             * Idle
+             * @description no node works for it, and none will before what `state_why` says has come
+             * @default false
+             */
+            idle?: boolean;
             /** Job */
             job: string;
             /**
@@ -2091,7 +2113,11 @@ export interface components {
              * @enum {string}
              */
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
-            /** State Why */
+            /**
+             * State Why
+             * @description what it waits for, how far it is with that, or why it ended
+             * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
+             */
             state_why: string;
             /**
              * Tags

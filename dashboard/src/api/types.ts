@@ -43,8 +43,10 @@ export type Role = Schemas["Session"]["role"];
 /** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */
 export type Metrics = Readonly<Record<string, number>>;
 
-export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels"> {
+export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels" | "idle"> {
   mode: Mode;
+  /** No node works for it, and none will before what `state_why` says has come. */
+  idle: boolean;
   /** When that changed last; null: never yet. */
   mode_since: string | null;
   metrics: Metrics;

@@ -57,7 +57,8 @@ export function JobPage({ name }: { name: string }) {
             {job.state_why && (
               <>
                 {" "}
-                · <bdi>{visible(job.state_why)}</bdi>
+                · {job.idle && "waits: "}
+                <bdi data-testid="state-why">{visible(job.state_why)}</bdi>
               </>
             )}
           </p>

@@ -48,6 +48,11 @@ export function JobRow({ job, now, ticked, onTick }: Props) {
         <span className="sub">
           {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
         </span>
+        {job.idle && (
+          <span className="sub waits" data-testid="job-waits">
+            Waits: <bdi>{visible(job.state_why)}</bdi>
+          </span>
+        )}
         {job.mode !== "server" && <ModeMark job={job} />}
         <Tags tags={job.tags} />
       </td>

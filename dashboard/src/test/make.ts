@@ -26,6 +26,7 @@ export const job = (rest: Partial<Job> = {}): Job => ({
   title: "Digits",
   state: "running",
   state_why: "",
+  idle: false,
   algorithm: "FedAvg",
   schedule: "rounds",
   mode: "server",
