@@ -18,15 +18,16 @@ Kubernetes, for one, sets `SHOAL_PORT` beside any service that is called shoal.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import new_class
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from shoal.core.errors import ShoalError
@@ -38,6 +39,27 @@ SECTIONS = ("client", "coordinator", "data", "edge")
 """All sections; who owns one defines its keys."""
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+
+_URL = re.compile(r"https?://[^/\s]+(/.*)?")
+
+
+def correction(text: str) -> str:
+    """Return what to write instead of a text that is no address: the same with http://, where that alone is missing."""
+    if "://" in text or not text.strip("/") or not text.isprintable() or " " in text:
+        return "write for example http://127.0.0.1:8080"
+    return f"write http://{text.lstrip('/')}"
+
+
+def _is_url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError(f"{text!r} is no address: {correction(text)}")
+    return text
+
+
+Url = Annotated[str, AfterValidator(_is_url)]
+"""An address that begins with http:// or https://."""
+UrlOrNone = Annotated[str, AfterValidator(lambda text: _is_url(text) if text else text)]
+"""The same, or nothing."""
 
 Layer = dict[str, tuple[Any, str]]
 """What one kind of source says: key -> (value, name of the source)."""
@@ -52,7 +74,7 @@ class ClientSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(DEFAULT_URL, pattern=r"^https?://[^/\s]+(/.*)?$", description="address of the coordinator")
+    url: Url = Field(DEFAULT_URL, description="address of the coordinator")
     token: SecretStr = Field(SecretStr(""), description="operator token (sho_…), or that of a viewer")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")
     insecure: bool = Field(False, description="accept any certificate: for trying out only")
@@ -121,7 +143,9 @@ def _resolve(model: type[M], section: str, config: Path | None, given: Mapping[s
         first = error.errors(include_url=False, include_input=False)[0]
         key = str(first["loc"][0]) if first["loc"] else ""
         where = sources.get(key, "settings")
-        raise ShoalError(f"{where}: {section}.{key}: {first['msg']}", code="config.invalid") from None
+        raise ShoalError(
+            f"{where}: {section}.{key}: {first['msg'].removeprefix('Value error, ')}", code="config.invalid"
+        ) from None
 
 
 def _given(given: Mapping[str, Any]) -> Layer:

@@ -47,10 +47,7 @@ def principal_of(request: Request) -> Principal | None:
     if secret:
         found = coordinator.directory.find(secret.strip()) if scheme.lower() == "bearer" else None
         if found is None:
-            raise NotAllowed(
-                "the credential is unknown, expired or revoked",
-                hint="nodes: enrol again with a new token; operators: see operator.token in the data folder",
-            )
+            raise coordinator.directory.refusal(secret.strip())
         return found
     cookie = request.cookies.get(COOKIE)
     if not cookie:

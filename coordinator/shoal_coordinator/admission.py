@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+NAMES_COMPARED_MAX = 5000
+"""Names that a wrong one is compared with: at most 0.1 s of a thread."""
+NAME_LETTERS_MAX = 63
+
 
 class Admission:
     """Of one coordinator. What the lead decides here, its deputies are told."""
@@ -33,8 +39,12 @@ class Admission:
         self._of = of
 
     async def enrol(self, token: str, name: str, info: dict[str, Any], key: str = "") -> str:
-        """A credential for a one-time token; see `auth.enrol`. Raises `Refused` for tags or hours that are none."""
+        """A credential for a one-time token; see `auth.enrol`. Raises `Refused` for tags or hours that are none,
+        `NotAllowed` for a token of another kind."""
         of_info(info)
+        wrong = auth.no_join_token(token, self._of.directory.find(token))
+        if wrong is not None:
+            raise wrong
         credential = await self._of.database.write(lambda c: auth.enrol(c, token, name, info, key))
         crashpoint("enrol.committed")
         self._of.directory.admit(auth.hashed(credential), auth.Principal("node", name))
@@ -88,7 +98,7 @@ class Admission:
         """Drain a node, block it, or let jobs ask it again. Raises `Refused` for a name that is none."""
         row = update(nodes).where(nodes.c.name == node, ~nodes.c.revoked).values(availability=availability)
         if not (await self._of.database.write(lambda c: c.execute(row).rowcount)):
-            raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
+            raise await self.unknown(node)
         await self.hold(node, availability)
         await self._of.deputies.each("POST", "/inside/availability", {"availability": availability}, as_node(node))
 
@@ -101,13 +111,23 @@ class Admission:
     async def revoke(self, node: str) -> None:
         """Take a node's credential away, at once, and its orders with it."""
         if not await self._of.database.write(partial(_outlaw, node=node)):
-            raise Refused(f"no node is called {node!r}", code="node.unknown", hint="see `shoal nodes list`")
+            raise await self.unknown(node)
         await self.drop(node)
         await self._of.deputies.each("POST", "/inside/forget", {"node": node, "removed": True})
 
+    async def unknown(self, node: str) -> Refused:
+        """Return the error for a name that no node has, with those that it may have been meant to be."""
+        alike = [name for name in self._of.presence.info if name[:1] == node[:1]][:NAMES_COMPARED_MAX]
+        close = await asyncio.to_thread(get_close_matches, node[:NAME_LETTERS_MAX], alike)
+        meant = f"did you mean {' or '.join(close)}? " if close else ""
+        text = f"no node is called {node[:NAME_LETTERS_MAX]!r}"
+        return Refused(
+            text, code="node.unknown", hint=f"{meant}See `shoal nodes list`" if meant else "see `shoal nodes list`"
+        )
+
     async def drop(self, node: str) -> None:
         """A node is none any more."""
-        self._of.directory.forget_node(node)
+        self._of.directory.remove_node(node)
         self._of.presence.forget(node)
         self._of.turns.forget(node)
         self._of.papers.revoke(node)

@@ -37,6 +37,7 @@ from shoal_coordinator.routes import (
     reports,
     stream,
     targets,
+    tokens,
     work,
 )
 from shoal_coordinator.service import Coordinator
@@ -58,6 +59,7 @@ ROUTES = (
     export,
     reports,
     nodes,
+    tokens,
     observe,
     stream,
 )

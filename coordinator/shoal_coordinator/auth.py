@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,33 @@ PREFIXES = {"node": "shn_", "operator": "sho_", "viewer": "shv_", "token": "sht_
 COOKIE = "shoal_session"
 NO_CREDENTIAL = "vouched:"
 """How the secret of a node begins that is known by its key alone (`readmission`). A hash is 64 hexadecimal digits."""
+REMOVED = "node.removed"
+SESSION = "session"
+"""The role of a session's row among the tokens."""
+ID_LETTERS = 12
+_KINDS = {
+    "sht_": "a join token (sht_…)",
+    "sho_": "an operator's token (sho_…)",
+    "shv_": "a viewer's token (shv_…)",
+    "shn_": "a node's credential (shn_…)",
+}
+
+
+def kind_of(secret: str) -> str:
+    """Return what a secret is by its first letters, for people; empty where they say nothing."""
+    return _KINDS.get(secret[:4], "")
+
+
+def no_join_token(secret: str, known: Principal | None) -> NotAllowed | None:
+    """Return the error for a secret with which no node can enrol, because it is of another kind."""
+    kind = kind_of(secret) or ("another token" if known is not None else "")
+    if not kind or (known is None and secret.startswith(PREFIXES["token"])):
+        return None
+    return NotAllowed(
+        f"this is {kind}, and a node joins with a join token (sht_…)",
+        code="token.kind",
+        hint="an operator makes one: `shoal token create`",
+    )
 
 
 @dataclass(frozen=True)
@@ -61,27 +89,49 @@ class Directory:
         self._known: dict[str, Principal] = {}
         self._keys: dict[str, str] = {}
         """By node: the hash of its credential. A node has one."""
+        self._operator = ""
+        self._removed: set[str] = set()
+        """Hashes of the credentials of nodes that operators have removed."""
 
     def load(self, connection: Connection, operator_token: str) -> None:
-        """Take up what the database knows, and the operators' own token."""
+        """Take up what the database knows, and the operators' own token; end sessions whose token is none any more."""
         self.clear(operator_token)
-        for row in connection.execute(select(nodes).where(~nodes.c.revoked)):
-            self.admit(row.secret, Principal("node", row.name))
-        for row in connection.execute(select(tokens).where(tokens.c.role != "node")):
-            self.admit(row.secret, _person(row))
+        for row in connection.execute(select(nodes)):
+            self._take_node(row)
+        people = connection.execute(select(tokens).where(tokens.c.role != "node")).all()
+        for row in people:
+            if row.role != SESSION:
+                self.admit(row.secret, _person(row))
+        for row in people:
+            if row.role == SESSION and row.parent in self._known:
+                self.admit(row.secret, _person(row))
+            elif row.role == SESSION:
+                connection.execute(delete(tokens).where(tokens.c.secret == row.secret))
 
     def look_up(self, connection: Connection, secret_hash: str) -> None:
         """Take up whoever has that credential, if the database knows it."""
-        node = connection.execute(select(nodes.c.name).where(nodes.c.secret == secret_hash, ~nodes.c.revoked)).scalar()
+        node = connection.execute(select(nodes).where(nodes.c.secret == secret_hash)).first()
         if node is not None:
-            self.admit(secret_hash, Principal("node", node))
+            self._take_node(node)
         row = connection.execute(select(tokens).where(tokens.c.secret == secret_hash, tokens.c.role != "node")).first()
-        if row is not None:
+        if row is not None and (row.role != SESSION or self._has_parent(connection, row.parent)):
             self.admit(secret_hash, _person(row))
+
+    def _has_parent(self, connection: Connection, parent: str) -> bool:
+        """Return whether the token with which a session was opened is still good."""
+        known = select(tokens.c.secret).where(tokens.c.secret == parent)
+        return parent == self._operator or connection.execute(known).first() is not None
+
+    def _take_node(self, row: Row[Any]) -> None:
+        if row.revoked:
+            self._removed.add(row.secret)
+        else:
+            self.admit(row.secret, Principal("node", row.name))
 
     def clear(self, operator_token: str) -> None:
         """Know nobody but the operators."""
-        self._known, self._keys = {hashed(operator_token): Principal("operator")}, {}
+        self._operator = hashed(operator_token)
+        self._known, self._keys, self._removed = {self._operator: Principal("operator")}, {}, set()
 
     def find(self, secret: str) -> Principal | None:
         """Whose credential this is; None for one that is unknown, revoked or expired."""
@@ -90,12 +140,34 @@ class Directory:
             return None
         return found
 
+    def refusal(self, secret: str) -> NotAllowed:
+        """Return the error for a credential that `find` does not know: what it is, and what to do."""
+        if hashed(secret) in self._removed:
+            return NotAllowed(
+                "this node was removed by an operator",
+                code=REMOVED,
+                hint="enrol again with a new token (`shoal token create` makes one)",
+            )
+        if secret.startswith(PREFIXES["token"]):
+            text = "this is a join token (sht_…): it lets a node in, and may do nothing else"
+            return NotAllowed(text, hint="operators: see operator.token in the coordinator's data folder")
+        return NotAllowed(
+            f"this {kind_of(secret).partition(' ')[2] or 'credential'} is unknown, expired or revoked",
+            hint="nodes: enrol again with a new token; operators: see operator.token in the coordinator's data folder",
+        )
+
     def admit(self, secret_hash: str, principal: Principal) -> None:
         """Whoever has that credential may ask from now on; a node by no other that it had."""
         if principal.role == "node":
             self.forget_node(principal.name)
             self._keys[principal.name] = secret_hash
         self._known[secret_hash] = principal
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node's credential, and remember that an operator has removed it."""
+        if name in self._keys:
+            self._removed.add(self._keys[name])
+        self.forget_node(name)
 
     def forget_node(self, name: str) -> None:
         key = self._keys.pop(name, None)
@@ -111,17 +183,48 @@ def _person(row: Row[Any]) -> Principal:
     return Principal(role, "", row.expires_at)
 
 
+def token_id(secret: str) -> str:
+    """Return what a token is called in lists: its kind, and 48 of its 256 random bits."""
+    return secret[:ID_LETTERS]
+
+
 def add_token(connection: Connection, secret: str, role: str, name: str | None, uses: int, expires_at: float) -> None:
-    """Keep a new token."""
-    row = {"secret": hashed(secret), "role": role, "name": name, "uses": uses, "expires_at": expires_at}
-    connection.execute(insert(tokens).values(row))
+    """Keep a new token; expired ones go."""
+    now = time.time()
+    connection.execute(delete(tokens).where(tokens.c.expires_at < now))
+    row = {"secret": hashed(secret), "id": token_id(secret), "role": role, "name": name, "created_at": now}
+    connection.execute(insert(tokens).values({**row, "uses": uses, "uses_max": uses, "expires_at": expires_at}))
 
 
-def add_session(connection: Connection, secret: str, grants: str, expires_at: float) -> None:
-    """Keep a browser's session; expired ones go."""
-    connection.execute(delete(tokens).where(tokens.c.expires_at < time.time()))
-    row = {"secret": hashed(secret), "role": "session", "grants": grants, "uses": 0, "expires_at": expires_at}
-    connection.execute(insert(tokens).values(row))
+def list_tokens(connection: Connection) -> list[tuple[Row[Any], int]]:
+    """Return the tokens that have not expired, the newest first, each with the number of sessions opened with it."""
+    good = connection.execute(select(tokens).where(tokens.c.expires_at >= time.time())).all()
+    sessions = Counter(row.parent for row in good if row.role == SESSION)
+    made = [row for row in good if row.role != SESSION]
+    return [(row, sessions[row.secret]) for row in sorted(made, key=lambda row: row.created_at, reverse=True)]
+
+
+def revoke_token(connection: Connection, token: str) -> list[str]:
+    """Delete a token by its id, and the sessions that were opened with it; the hashes of all that are no good any more.
+
+    Raises `Refused` (`token.unknown`).
+    """
+    found = connection.execute(select(tokens.c.secret).where(tokens.c.id == token, tokens.c.role != SESSION)).scalar()
+    if found is None:
+        hint = "see `shoal token list`; it may have expired, or be revoked already"
+        raise Refused(f"no token begins with {token!r}", code="token.unknown", hint=hint)
+    mine = (tokens.c.secret == found) | (tokens.c.parent == found)
+    gone = list(connection.execute(select(tokens.c.secret).where(mine)).scalars())
+    connection.execute(delete(tokens).where(mine))
+    return gone
+
+
+def add_session(connection: Connection, secret: str, grants: str, expires_at: float, token: str) -> None:
+    """Keep a browser's session, opened with a token; expired ones go."""
+    now = time.time()
+    connection.execute(delete(tokens).where(tokens.c.expires_at < now))
+    row = {"secret": hashed(secret), "role": SESSION, "grants": grants, "uses": 0, "expires_at": expires_at}
+    connection.execute(insert(tokens).values({**row, "created_at": now, "parent": hashed(token)}))
 
 
 def end_session(connection: Connection, secret: str) -> None:

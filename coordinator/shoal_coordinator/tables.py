@@ -236,8 +236,12 @@ tokens = Table(
         "role", String(16), nullable=False
     ),  # node: an enrolment token; operator, viewer: a bearer; session: a cookie
     Column("name", String(63)),  # the only node that it may enrol
+    Column("id", String(12), nullable=False, server_default=""),  # its first letters, for lists; "": a session
+    Column("created_at", Float, nullable=False, server_default="0"),
     Column("uses", Integer, nullable=False),  # enrolments left
+    Column("uses_max", Integer, nullable=False, server_default="0"),  # enrolments that it was made for
     Column("grants", String(16)),  # of a session: operator or viewer
+    Column("parent", String(64)),  # of a session: SHA-256 of the token with which it was opened
     Column("expires_at", Float),
 )
 

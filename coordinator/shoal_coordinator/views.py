@@ -358,24 +358,6 @@ class Return(BaseModel):
     )
 
 
-class NewToken(BaseModel):
-    """The token that is wanted."""
-
-    role: Literal["node", "operator", "viewer"] = "node"
-    name: str | None = Field(
-        None, pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="the only node that it may enrol"
-    )
-    uses: int = Field(1, ge=1, le=1000, description="nodes that it may enrol")
-    ttl_s: float | None = Field(None, gt=0, le=365 * 86400)
-
-
-class Token(BaseModel):
-    """A new token."""
-
-    token: str = Field(description="shown this once")
-    expires_at: str | None
-
-
 class SignIn(BaseModel):
     """A token that signs somebody in."""
 

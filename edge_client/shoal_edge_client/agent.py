@@ -267,14 +267,22 @@ class Agent:
                 code="auth.missing",
                 hint="an operator makes a token with `shoal token create`; give it with --token",
             )
-        self.link.credential = ""
-        key = self.state.enrolment_key(token)
-        call = partial(self.link.enrol, token, self.settings.node, self._info(), key)
-        credential, name = await patiently(self.backoff, call)
+        self.link.credential, limit_s = "", self.settings.enrol_timeout_s or self.settings.give_up_s
+        call = partial(self._enrol_once, token, self.state.enrolment_key(token))
+        credential, name = await patiently(replace(self.backoff, give_up_s=limit_s), call)
         identity = Identity(self.state.url, name, credential)
         self.state.keep(identity)
         self.log.info("enrolled", node=name)
         return identity
+
+    def _enrol_once(self, token: str, key: str) -> tuple[str, str]:
+        """Enrol; blocks. Raises `ShoalError`; `Unreachable` says that this node is not enrolled yet."""
+        try:
+            return self.link.enrol(token, self.settings.node, self._info(), key)
+        except Unreachable as error:
+            error.message = f"not enrolled yet: {error.message}"
+            error.args = (error.message,)  # the log of the tries shows these
+            raise
 
     # Serving
 

@@ -15,7 +15,7 @@ from shoal.core.machine import HUB
 from shoal.core.message import About
 from shoal.core.selection import HOURS_MAX, TAGS_MAX, check
 from shoal.heads import NAME
-from shoal.settings import DEFAULT_URL
+from shoal.settings import DEFAULT_URL, Url, UrlOrNone
 
 
 class EdgeSettings(BaseModel):
@@ -23,7 +23,7 @@ class EdgeSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(DEFAULT_URL, pattern=r"^https?://[^/\s]+(/.*)?$", description="address of the coordinator")
+    url: Url = Field(DEFAULT_URL, description="address of the coordinator")
     token: SecretStr = Field(SecretStr(""), description="one-time token (sht_…); needed the first time only")
     name: str = Field("", description="name of this node; empty: the machine's, in lower case")
     learner: str = Field("", description="your model and data: `file.py:name` or `package.module:name`")
@@ -50,15 +50,16 @@ class EdgeSettings(BaseModel):
     ca_file: Path | None = Field(None, description="certificates to trust instead of the usual ones (PEM)")
     wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")
     backoff_s: float = Field(30.0, gt=0, le=3600, description="longest pause before the coordinator is tried again")
+    enrol_timeout_s: float = Field(
+        120.0, ge=0, description="seconds to try to enrol, the first time, before ending with exit code 3; 0: no end"
+    )
     give_up_s: float = Field(0.0, ge=0, description="seconds without the coordinator after which to end; 0: never")
     work_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the work in hand")
     answer_s: float = Field(3.0, ge=0, le=3600, description="seconds to deliver a finished report when ending")
     peer_listen: str = Field(
         "", description="host:port where other nodes call; port 0: any; none: take part uncalled; empty: take no part"
     )
-    peer_url: str = Field(
-        "", pattern=r"^(https?://[^/\s]+(/.*)?)?$", description="address by which they call; empty: from peer_listen"
-    )
+    peer_url: UrlOrNone = Field("", description="address by which they call; empty: from peer_listen")
     peer_bytes_per_hour: float = Field(
         0.0, ge=0, le=1e18, description="bytes that may cross among peers in an hour, each job by itself; 0: any number"
     )

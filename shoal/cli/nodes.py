@@ -82,9 +82,11 @@ def remove(
     """Revoke a node's credential: it is sent away, and needs a new token to come back. What it reported stays."""
     from shoal.cli.api import connect, segment
 
-    confirm(f"Revoke the credential of {node}?", yes)
     with connect(url, token) as api:
-        api.delete(f"/nodes/{segment(node)}")
+        path = f"/nodes/{segment(node)}"
+        api.get(path)  # a wrong name is told before anybody is asked
+        confirm(f"Revoke the credential of {safe(node)}?", yes)
+        api.delete(path)
     out.answer({"removed": node}, f"{node} is removed")
 
 

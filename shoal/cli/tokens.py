@@ -9,14 +9,17 @@ import typer
 
 from shoal.cli.options import Token, Url, hand_down
 from shoal.cli.output import out
-from shoal.cli.text import pairs
+from shoal.cli.text import pairs, safe, table
 
-app = typer.Typer(help="Tokens for nodes and people.")
+USES_MAX = 100_000  # as the API has it
+ID_LETTERS = 12
+
+app = typer.Typer(help="Tokens for nodes and people: create, list, revoke.")
 
 
 @app.callback()
 def tokens(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Tokens for nodes and people: create."""
+    """Tokens for nodes and people: create, list, revoke."""
     hand_down(context, url=url, token=token)
 
 
@@ -27,7 +30,7 @@ def create(
         typer.Option(help="node: joins once; operator: may do all; viewer: may look"),
     ] = "node",
     name: Annotated[str, typer.Option(help="only a node of this name may use it", show_default=False)] = "",
-    uses: Annotated[int, typer.Option(min=1, max=1000, help="how many nodes may join with it")] = 1,
+    uses: Annotated[int, typer.Option(min=1, max=USES_MAX, help="how many nodes may join with it")] = 1,
     ttl_s: Annotated[
         float | None,
         typer.Option(
@@ -53,5 +56,50 @@ def create(
     }[role]
     rows = [("token", made["token"]), ("expires", made["expires_at"] or "never"), ("use", use)]
     if role == "node" and is_loopback(parse(address)):
-        rows.append(("", f"[dim]from another machine: {socket.gethostname()} instead of {parse(address).host}[/]"))
+        rows.append(("", f"[dim]{elsewhere(parse(address).host, bool(made.get('loopback')))}[/]"))
     out.answer({**made, "role": role, "use": use}, pairs(rows))
+
+
+def elsewhere(host: str, is_closed: bool) -> str:
+    """Return how nodes on other machines reach a coordinator that is called by its loopback address here."""
+    if is_closed:
+        return "from another machine: not yet, the coordinator listens on this one alone; start it with --host 0.0.0.0"
+    return f"from another machine: {socket.gethostname()} instead of {host}"
+
+
+@app.command("list")
+def list_tokens(url: Url = None, token: Token = None) -> None:
+    """List the tokens that have not expired, by their first letters. None is shown in full again."""
+    from shoal.cli.api import connect
+
+    with connect(url, token) as api:
+        found = api.get("/tokens")["tokens"]
+    rows = table(
+        "id", "role", "uses left", "only for", "sessions", "created", "expires", right=["uses left", "sessions"]
+    )
+    for one in found:
+        left = f"{one['uses_left']} of {one['uses']}" if one["role"] == "node" else "–"
+        times = [one[name][:16].replace("T", " ") for name in ("created_at", "expires_at")]
+        sessions = str(one["sessions"]) if one["role"] != "node" else "–"
+        rows.add_row(safe(one["id"]), one["role"], left, safe(one["name"] or "–"), sessions, *times)
+    hint = "no tokens: [bold]shoal token create[/] makes one (the operators' own, in operator.token, is not listed)"
+    out.answer({"tokens": found}, rows if found else hint)
+
+
+@app.command("revoke")
+def revoke(
+    which: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="its first 12 letters, as listed; or all of it", show_default=False)
+    ],
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Revoke a token, and end the browser sessions opened with it. Nodes that have joined with it stay.
+
+    Example: shoal token revoke sht_7SpQetou
+    """
+    from shoal.cli.api import connect, segment
+
+    with connect(url, token) as api:
+        api.delete(f"/tokens/{segment(which[:ID_LETTERS])}")
+    out.answer({"revoked": which[:ID_LETTERS]}, f"{safe(which[:ID_LETTERS])} is revoked")

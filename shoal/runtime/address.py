@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
+from shoal.settings import correction
 from shoal.strict_json import flaw
 
 _PORTS = {"http": 80, "https": 443}
@@ -61,7 +62,7 @@ def parse(url: str) -> Address:
 
 
 def _wrong(shown: str, why: str) -> ShoalError:
-    return ShoalError(f"{shown!r} is no address: {why}", code="usage.address", hint="for example http://127.0.0.1:8080")
+    return ShoalError(f"{shown!r} is no address: {why}", code="usage.address", hint=correction(shown))
 
 
 def is_loopback(address: Address) -> bool:

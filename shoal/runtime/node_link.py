@@ -23,6 +23,8 @@ from shoal.trust.papers import Charter, Manifest, Roster
 
 log = structlog.get_logger()
 
+UNKNOWN = (NotAllowed.default_code, "node.removed")
+"""Codes of the error that says: the credential is not known any more."""
 UNTOLD_MAX = 1000
 """Transfers that wait to be told; more are forgotten, the oldest first."""
 POLL_GRACE_S = 15.0
@@ -109,7 +111,7 @@ class NodeLink(Link):
                 self._hear(answer.headers)
                 yield answer
         except NotAllowed as error:
-            if self.unknown is None or not used or error.code != NotAllowed.default_code:
+            if self.unknown is None or not used or error.code not in UNKNOWN:
                 raise
             raise self.unknown(used, error) from error
 

@@ -106,13 +106,16 @@ def node_answers(fake: FakeCoordinator, place: Path) -> None:
         {"name": "b", "state": "gone", "jobs": [], "last_seen_s": None, "joined_at": "x", "info": {}},
     ]
     nodes = [{**node, "availability": "active"} for node in nodes]
-    answers = {"GET /nodes": {"nodes": nodes}, "DELETE /nodes/a": None, "PUT /nodes/a/availability": nodes[0]}
-    fake.answers = answers
+    fake.answers = {"GET /nodes": {"nodes": nodes}, "GET /nodes/a": nodes[0], "DELETE /nodes/a": None}
+    fake.answers |= {"PUT /nodes/a/availability": nodes[0]}
 
 
 def token_answers(fake: FakeCoordinator, place: Path) -> None:
     """A token."""
     fake.answers = {"POST /tokens": {"token": "sht_x", "expires_at": "2026-01-02T03:04:05.000Z"}}
+    row = {"id": "sht_7SpQetou", "role": "node", "name": None, "uses": 5000, "uses_left": 4321, "sessions": 0}
+    row |= {"created_at": "2026-01-02T03:04:05.000Z", "expires_at": "2026-01-02T04:04:05.000Z"}
+    fake.answers |= {"GET /tokens": {"tokens": [row]}, "DELETE /tokens/sht_7SpQetou": None}
 
 
 def run_answers(fake: FakeCoordinator, place: Path) -> None:
@@ -241,5 +244,7 @@ COMMANDS = {
     "run": Case(("job.toml",), keys=("job", "nodes"), prepare=run_answers),
     "simulate": Case(("job.toml",), 2, "learner.missing", prepare=job_file),
     "switch": Case(("digits", "gossip"), keys=("job",), prepare=job_answers),
+    "token list": Case(keys=("tokens",), prepare=token_answers),
+    "token revoke": Case(("sht_7SpQetouAndTheRest",), keys=("revoked",), prepare=token_answers),
     "token create": Case(keys=("token", "use"), prepare=token_answers),
 }

@@ -211,7 +211,7 @@ def test_removing_a_node_wants_a_yes(shoal: Shoal, fake: FakeCoordinator, place:
     refused = shoal("nodes", "remove", "a", env=at(fake))
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
-    assert fake.asked == []
+    assert [asked.method for asked in fake.asked] == ["GET"]
     assert shoal("nodes", "remove", "a", "--yes", env=at(fake)).stdout == "a is removed\n"
     assert fake.asked[-1].method == "DELETE"
 
@@ -223,8 +223,26 @@ def test_a_person_is_asked(
     node_answers(fake, place)
     monkeypatch.setattr("shoal.cli.nodes.is_person", lambda: True)
     result = shoal("nodes", "remove", "a", env=at(fake), stdin=said)
-    assert (result.exit_code, len(fake.asked)) == (code, asked)
+    assert (result.exit_code, [one.method for one in fake.asked].count("DELETE")) == (code, asked)
     assert "Revoke" in result.stdout
+
+
+def test_nobody_is_asked_about_a_node_that_is_none(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.cli.nodes.is_person", lambda: True)
+    fake.answers = {"GET /nodes/aa": Problem(404, "node.unknown", "no node is called 'aa'", "did you mean a?")}
+    result = shoal("nodes", "remove", "aa", env=at(fake), stdin="y\n")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "did you mean a?" in result.stderr
+
+
+@pytest.mark.parametrize(("loopback", "told"), [(True, "--host 0.0.0.0"), (False, "instead of 127.0.0.1")])
+def test_a_token_for_elsewhere_is_no_use_where_only_this_machine_is_heard(
+    shoal: Shoal, fake: FakeCoordinator, loopback: bool, told: str
+) -> None:
+    fake.answers = {"POST /tokens": {"token": "sht_x", "expires_at": None, "loopback": loopback}}
+    assert told in shoal("token", "create", env=at(fake)).stdout
 
 
 @pytest.mark.parametrize(

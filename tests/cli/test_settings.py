@@ -183,3 +183,20 @@ def test_data_lie_in_the_users_cache(place: Path, monkeypatch: pytest.MonkeyPatc
     assert load(DataSettings, "data").cache == place / "home/shoal/data" == cache_folder()
     monkeypatch.setenv("SHOAL_DATA__CACHE", str(place / "elsewhere"))
     assert load(DataSettings, "data").cache == place / "elsewhere" == cache_folder()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("127.0.0.1:8099", "write http://127.0.0.1:8099"),
+        ("localhost:8099", "write http://localhost:8099"),
+        ("//host/under", "write http://host/under"),
+        ("ftp://host", "write for example http://127.0.0.1:8080"),
+        ("http://", "write for example http://127.0.0.1:8080"),
+        ("", "write for example http://127.0.0.1:8080"),
+    ],
+)
+def test_an_address_without_http_says_what_to_write(said: str, told: str) -> None:
+    with pytest.raises(ShoalError) as error:
+        client(url=said)
+    assert error.value.message == f"command line: client.url: {said!r} is no address: {told}"

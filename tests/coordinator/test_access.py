@@ -96,6 +96,8 @@ OPERATE = {
     "DELETE /api/v1/jobs/{job}/labels/{name}",
     "DELETE /api/v1/nodes/{node}",
     "POST /api/v1/tokens",
+    "GET /api/v1/tokens",
+    "DELETE /api/v1/tokens/{token}",
     "POST /api/v1/alerts/{alert}/acknowledge",
     "PUT /api/v1/bodies/{digest}",
 }
@@ -179,7 +181,9 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
     """The request of an operation, as far as it may go without changing much."""
     method, path = operation.split(" ")
     digest = hashlib.sha256(body(initial(SIZE))).hexdigest()
-    path = path.format(job="main", digest=digest, number=0, node="nobody", alert=1, name="production")
+    path = path.format(
+        job="main", digest=digest, number=0, node="nobody", alert=1, name="production", token="sht_none0000"
+    )
     takes_bytes = any(word in path for word in ("bodies", "reports", "failures", "status"))
     content = {"content": b""} if takes_bytes else {}
     if not content and (method == "POST" or operation in JSON):
@@ -216,7 +220,7 @@ def test_what_is_not_allowed_is_denied(stage: Stage, roles: Roles, role: str) ->
         if found.status_code in (401, 403):
             if not operation.startswith("HEAD"):
                 assert found.json()["hint"]
-                assert found.json()["code"].partition(".")[0] in ("auth", "token")
+                assert found.json()["code"].partition(".")[0] in ("auth", "token", "node")
             assert (found.status_code == 401) == (found.headers.get("www-authenticate") == "Bearer")
             assert hub.state() == before or role == "operator", operation
     assert not wrong, "\n".join(wrong)
@@ -337,9 +341,11 @@ def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPa
         assert answer.status_code == 200
         assert running.request("DELETE", "/api/v1/nodes/keeps").status_code == 204
         answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": credential})
-        problem(answer, 401, "auth.refused")
+        problem(answer, 401, "node.removed")
     with inside(folder) as running:
         assert running.get("/nodes") == {"nodes": [], "next": None}
+        answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": credential})
+        problem(answer, 401, "node.removed")
 
 
 # Revocation
@@ -362,7 +368,7 @@ def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_fac
             poll.join(10)
             assert answers == [401]
             assert not running.driver("main").hub.roster["n0"].here
-            problem(stage.report(node="n0"), 401, "auth.refused")
+            problem(stage.report(node="n0"), 401, "node.removed")
             names = [node["name"] for node in running.get("/nodes")["nodes"]]
             assert names == ["n1", "n2"]
             order_of(stage.nodes[2], "main")  # somebody else does its work
@@ -387,6 +393,8 @@ def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:
     assert first.client.post(f"{coordinator.url}/api/v1/hello", json={}).status_code == 401
     assert second.client.post(f"{coordinator.url}/api/v1/hello", json={}).status_code == 200
     first.client.close(), second.client.close()
+    found = problem(coordinator.request("DELETE", "/api/v1/nodes/phoenx"), 404, "node.unknown")
+    assert "did you mean phoenix?" in found["hint"]
     assert FAST["operator_token"] == OPERATOR
 
 

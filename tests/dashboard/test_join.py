@@ -76,6 +76,21 @@ def test_viewers_are_told_who_may(running: Inside, page: Page) -> None:
     expect(page.get_by_test_id("join")).to_have_count(0)
 
 
+def test_a_token_can_be_revoked_where_it_was_made(running: Inside, page: Page, errors: list[str]) -> None:
+    page.goto(f"{running.url}/join")
+    sign_in(page)
+    page.get_by_test_id("make-token").click()
+    text = page.get_by_test_id("pip-lines").inner_text()
+    token = text[text.index("sht_") :].split()[0]
+    row = page.get_by_test_id("tokens").get_by_role("row").filter(has_text=token[:12])
+    expect(row).to_contain_text("1 of 1")
+    row.get_by_role("button", name=f"Revoke {token[:12]}").click()
+    expect(row).to_have_count(0)
+    wanted = {"token": token, "name": "late"}
+    assert running.request("POST", "/api/v1/enrol", json=wanted).json()["code"] == "token.invalid"
+    assert not errors
+
+
 @each_screen
 def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

@@ -245,6 +245,12 @@ def test_giving_up_on_a_coordinator_that_is_not_there(place: Place) -> None:
         place.join(url="http://127.0.0.1:9", give_up_s=0.3)
 
 
+def test_a_node_that_has_never_enrolled_says_so_and_gives_up_soon(place: Place) -> None:
+    """One that is known goes on for ever by the same settings: its coordinator will be back."""
+    with pytest.raises(Unreachable, match=r"not enrolled yet: http.* cannot be reached"):
+        place.join(url="http://127.0.0.1:9", enrol_timeout_s=0.3)
+
+
 def test_the_coordinator_comes_back(place: Place) -> None:
     """Its address is silent for a while, in the middle of a round: nobody needs to be told."""
     coordinator, hold = place.coordinator, place.folder / "hold"

@@ -1,4 +1,4 @@
-"""Nodes coming and going, tokens, and the browser's session."""
+"""Nodes coming and going, and the browser's session."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from shoal import __version__
-from shoal.core.errors import NotAllowed, Refused
+from shoal.core.errors import NotAllowed
 from shoal.wire import PROTOCOLS, negotiate
 from shoal_coordinator import auth, merging, node_detail, views
 from shoal_coordinator.access import Coord, Node, Operator, Reader, label, principal_of
 from shoal_coordinator.problems import errors
-from shoal_coordinator.views import iso
 
 router = APIRouter()
 
@@ -82,7 +81,7 @@ async def one_node(node: str, request: Request, _: Reader, coordinator: Coord) -
     """A node: what it says of itself, its jobs, and when it came and went."""
     label(request, kind="dashboard")
     if node not in coordinator.presence.info:
-        raise Refused(f"no node is called {node[:63]!r}", code="node.unknown", hint="see `shoal nodes list`")
+        raise await coordinator.admission.unknown(node)
     found = await node_detail.look(coordinator, node)
     others = await coordinator.deputies.pages(f"/api/v1/nodes/{quote(node)}")
     return merging.node_detail(found, others, coordinator.deputies.jobs)
@@ -102,19 +101,6 @@ async def remove(node: str, _: Operator, coordinator: Coord) -> None:
     await coordinator.admission.revoke(node)
 
 
-@router.post("/tokens", status_code=201, tags=["nodes"], responses=errors(401, 403))
-async def token(body: views.NewToken, _: Operator, coordinator: Coord) -> views.Token:
-    """A new token: one that enrols nodes, or one with which people sign in."""
-    secret = auth.new_secret("token" if body.role == "node" else body.role)
-    ttl_s = body.ttl_s or (coordinator.settings.token_ttl_s if body.role == "node" else 365 * 86400.0)
-    expires_at = time.time() + ttl_s
-    uses = body.uses if body.role == "node" else 0
-    await coordinator.database.write(lambda c: auth.add_token(c, secret, body.role, body.name, uses, expires_at))
-    if body.role != "node":
-        coordinator.directory.admit(auth.hashed(secret), auth.Principal(body.role, "", expires_at))
-    return views.Token(token=secret, expires_at=iso(expires_at))
-
-
 @router.post("/session", status_code=204, tags=["session"], responses=errors(401))
 async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> Response:
     """Exchange a token for a cookie that scripts cannot read."""
@@ -122,11 +108,12 @@ async def sign_in(body: views.SignIn, request: Request, coordinator: Coord) -> R
     if who is None or who.role == "node":
         await asyncio.sleep(WRONG_TOKEN_S)
         raise NotAllowed(
-            "this token signs nobody in", hint="operators: see operator.token in the coordinator's data folder"
+            f"{auth.kind_of(body.token.strip()) or 'this token'} signs nobody in",
+            hint="operators: see operator.token in the coordinator's data folder",
         )
     secret, ttl_s = auth.new_secret("session"), coordinator.settings.session_ttl_s
     expires_at = min(time.time() + ttl_s, who.expires_at or float("inf"))
-    await coordinator.database.write(lambda c: auth.add_session(c, secret, who.role, expires_at))
+    await coordinator.database.write(lambda c: auth.add_session(c, secret, who.role, expires_at, body.token.strip()))
     coordinator.directory.admit(auth.hashed(secret), auth.Principal(who.role, "", expires_at))
     response = Response(status_code=204)
     secure = request.url.scheme == "https"

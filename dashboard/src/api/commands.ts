@@ -63,6 +63,11 @@ export const setAvailability = (node: string, availability: Availability): Promi
 export const newToken = (name: string) =>
   unwrap(api.POST("/api/v1/tokens", { body: { role: "node", uses: 1, name: name === "" ? null : name } }));
 
+/** Revoke a token by its id; sessions that were opened with it end. */
+export async function revokeToken(id: string): Promise<void> {
+  await unwrap(api.DELETE("/api/v1/tokens/{token}", { params: { path: { token: id } } }));
+}
+
 export async function signIn(token: string): Promise<void> {
   await unwrap(api.POST("/api/v1/session", { body: { token } }));
 }

@@ -39,6 +39,7 @@ export const keys = {
   health: ["health"] as const,
   owner: ["owner"] as const,
   session: ["session"] as const,
+  tokens: ["tokens"] as const,
   schema: ["schema"] as const,
   check: (draft: Draft) => ["check", draft] as const,
 };
@@ -236,6 +237,12 @@ export const ownerQuery = queryOptions({
 export const sessionQuery = queryOptions({
   queryKey: keys.session,
   queryFn: async (): Promise<Role> => (await unwrap(api.GET("/api/v1/session"))).role,
+});
+
+/** Tokens that have not expired; for operators. */
+export const tokensQuery = queryOptions({
+  queryKey: keys.tokens,
+  queryFn: async () => (await unwrap(api.GET("/api/v1/tokens"))).tokens,
 });
 
 /** What a switch would do now; never remembered. */

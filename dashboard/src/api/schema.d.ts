@@ -1143,14 +1143,38 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List Tokens
+         * @description List the tokens that have not expired, by their first letters, the newest first.
+         */
+        get: operations["list_tokens_api_v1_tokens_get"];
         put?: never;
         /**
-         * Token
-         * @description A new token: one that enrols nodes, or one with which people sign in.
+         * Create Token
+         * @description Make a token: one that enrols nodes, or one with which people sign in.
          */
-        post: operations["token_api_v1_tokens_post"];
+        post: operations["create_token_api_v1_tokens_post"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{token}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Token
+         * @description Revoke a token by its first letters, and end the sessions opened with it. Nodes that it enrolled stay.
+         */
+        delete: operations["revoke_token_api_v1_tokens__token__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3660,10 +3684,67 @@ export interface components {
             /** Expires At */
             expires_at: string | null;
             /**
+             * Id
+             * @description its first letters: what it is called in lists
+             * @example sht_7SpQetou
+             */
+            id: string;
+            /**
+             * Loopback
+             * @description whether the coordinator listens on its own machine alone
+             */
+            loopback: boolean;
+            /**
              * Token
              * @description shown this once
              */
             token: string;
+        };
+        /**
+         * TokenRow
+         * @description A token that was made and has not expired.
+         */
+        TokenRow: {
+            /** Created At */
+            created_at: string;
+            /** Expires At */
+            expires_at: string;
+            /**
+             * Id
+             * @description its first letters
+             * @example sht_7SpQetou
+             */
+            id: string;
+            /**
+             * Name
+             * @description the only node that it may enrol
+             */
+            name: string | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "node" | "operator" | "viewer";
+            /**
+             * Sessions
+             * @description browsers that are signed in with it
+             */
+            sessions: number;
+            /**
+             * Uses
+             * @description nodes that it may enrol in all; 0: it enrols none
+             */
+            uses: number;
+            /** Uses Left */
+            uses_left: number;
+        };
+        /**
+         * Tokens
+         * @description Tokens, the newest first.
+         */
+        Tokens: {
+            /** Tokens */
+            tokens: components["schemas"]["TokenRow"][];
         };
         /**
          * Traffic
@@ -6414,7 +6495,37 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    token_api_v1_tokens_post: {
+    list_tokens_api_v1_tokens_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tokens"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    create_token_api_v1_tokens_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -6439,6 +6550,38 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    revoke_token_api_v1_tokens__token__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                token: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

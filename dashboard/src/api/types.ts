@@ -38,6 +38,7 @@ export type PeerState = NonNullable<RawPeer["state"]>;
 export type Liveness = Schemas["Edge"]["state"];
 export type Mode = NonNullable<RawJob["mode"]>;
 export type NoteKind = Note["kind"];
+export type TokenRow = Schemas["TokenRow"];
 export type Role = Schemas["Session"]["role"];
 
 /** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */

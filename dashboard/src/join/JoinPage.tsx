@@ -1,7 +1,7 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useId, type FormEvent } from "react";
 import { newToken } from "../api/commands";
-import { fleetQuery, sessionQuery } from "../api/queries";
+import { fleetQuery, keys, sessionQuery } from "../api/queries";
 import type { FleetNode } from "../api/types";
 import { visible } from "../format/text";
 import { clock } from "../format/time";
@@ -13,6 +13,7 @@ import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
 import { arrived } from "./arrivals";
+import { Tokens } from "./Tokens";
 import { dockerLines, isLoopback, NAME, pipLines } from "./lines";
 import "../styles/join.css";
 
@@ -52,16 +53,20 @@ interface Made {
   name: string;
   /** Who was there before. */
   before: FleetNode[];
+  /** Whether the coordinator can be reached from its own machine alone. */
+  loopback: boolean;
 }
 
 function Joining() {
   const [name, setName] = useText("name");
   const [given, setLearner] = useText("learner");
   const learner = given || LEARNER;
+  const client = useQueryClient();
   const { data: fleet } = useQuery(fleetQuery);
   const [nameField, learnerField] = [useId(), useId()];
   const made = useMutation({
     mutationFn: async (): Promise<Made> => ({ ...(await newToken(name)), name, before: fleet ?? [] }),
+    onSuccess: () => client.invalidateQueries({ queryKey: keys.tokens }),
   });
   const isWrong = name !== "" && !NAME.test(name);
   const submit = (event: FormEvent) => {
@@ -111,6 +116,7 @@ function Joining() {
       </form>
       {made.error && <Problem error={made.error} />}
       {made.data && <Lines key={made.data.token} made={made.data} learner={learner} />}
+      <Tokens />
     </>
   );
 }
@@ -128,7 +134,9 @@ function Lines({ made, learner }: { made: Made; learner: string }) {
         {made.expires_at !== null && ` until ${clock(Date.parse(made.expires_at), now)}`}. The node keeps a credential of
         its own from then on.
         {isLoopback(location.hostname) &&
-          ` For another machine put this one's name in the place of ${location.hostname}.`}
+          (made.loopback
+            ? " Other machines cannot reach this coordinator yet: start it with --host 0.0.0.0."
+            : ` For another machine put this one's name in the place of ${location.hostname}.`)}
       </p>
       <Snippet title="With pip" what="the pip lines" text={pipLines(ask)} testId="pip-lines" />
       <Snippet title="With Docker" what="the Docker lines" text={dockerLines(ask)} testId="docker-lines" />

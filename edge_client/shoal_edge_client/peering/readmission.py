@@ -94,7 +94,9 @@ class Readmission:
             why = "; ".join(f"{refused.message} ({refused.code})" for refused in refusals)
             self.log.warning("the coordinator does not know this node's credential; asking again by its key", why=why)
             return None
-        return NotAllowed(finals[0].message, code=finals[0].code, hint=finals[0].hint) if finals else error
+        if error.code == "node.removed" or not finals:
+            return error
+        return NotAllowed(finals[0].message, code=finals[0].code, hint=finals[0].hint)
 
     def _charters(self) -> dict[str, Charter]:
         """By job, whose word counts in it."""
