@@ -7,9 +7,9 @@ import secrets
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
 import shoal_dashboard
@@ -19,6 +19,7 @@ from shoal.runtime.store import write_file
 from shoal_coordinator import problems
 from shoal_coordinator.access import label
 from shoal_coordinator.comparing import Comparing
+from shoal_coordinator.compression import Compression
 from shoal_coordinator.routes import (
     bodies,
     compare,
@@ -42,6 +43,7 @@ from shoal_coordinator.routes import (
 )
 from shoal_coordinator.service import Coordinator
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.static_files import ASK_FIRST, Assets, built_file
 from shoal_coordinator.texts import Texts
 
 ROUTES = (
@@ -103,6 +105,7 @@ def create_app(coordinator: Coordinator) -> FastAPI:
     app.state.comparing = Comparing()
     problems.install(app)
     app.add_middleware(Texts)
+    app.add_middleware(Compression)
     _serve_document(app)
     for module in ROUTES:
         app.include_router(module.router, prefix="/api/v1")
@@ -129,7 +132,7 @@ def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
     """The built files; any other path that is not the API's gets the page, whose script finds its own way."""
     files = {file.name for file in assets.iterdir() if file.is_file()} if assets is not None else set()
     if assets is not None:
-        app.mount("/assets", StaticFiles(directory=assets / "assets"), name="assets")
+        app.mount("/assets", Assets(directory=assets / "assets"), name="assets")
 
     @app.api_route(problems.PAGE, methods=["GET", "HEAD"], include_in_schema=False)
     async def page(path: str, request: Request) -> Response:
@@ -140,6 +143,5 @@ def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
             raise Refused(f"no such path: /{path}", code="path.unknown", hint="see /docs")
         if assets is None:
             return HTMLResponse(NO_DASHBOARD)
-        if path in files:
-            return FileResponse(assets / path)
-        return FileResponse(assets / "index.html", headers={"cache-control": "no-cache"})
+        name = path if path in files else "index.html"
+        return built_file(assets / name, Headers(scope=request.scope), ASK_FIRST)

@@ -29,6 +29,9 @@ BYTES = {"up_bytes": "up", "down_bytes": "down"}
 SAMPLED = 400
 """Of the newest reports and of the oldest, so many are searched for names of metrics."""
 
+DIGITS = 6
+"""Significant digits of what charts draw by client and round. More would be two thirds of the answer's size."""
+
 LOW, HIGH = 10, 90
 """Percentiles between which a band lies."""
 
@@ -119,7 +122,12 @@ def _grouped(cells: Any) -> Select[Any]:
 
 
 def _told(mean: float | None, diverged: int) -> Metric | None:
-    return "NaN" if diverged or mean is None or not isfinite(mean) else mean
+    return "NaN" if diverged or mean is None or not isfinite(mean) else rounded(mean)
+
+
+def rounded(value: float) -> float:
+    """Round to `DIGITS` significant digits: a cell has a colour, and a text of four digits."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 async def heat(connection: AsyncConnection, job: str, wanted: Wanted, after: str, limit: int) -> Heat:
@@ -193,4 +201,4 @@ def _spread(values: list[float]) -> tuple[float | None, float | None, float | No
         return None, None, None
     with np.errstate(over="ignore"):
         low, high = np.percentile(values, (LOW, HIGH))
-        return tuple(float(v) if np.isfinite(v) else None for v in (np.mean(values), low, high))  # type: ignore[return-value]
+        return tuple(rounded(float(v)) if np.isfinite(v) else None for v in (np.mean(values), low, high))  # type: ignore[return-value]

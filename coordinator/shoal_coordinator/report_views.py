@@ -46,7 +46,7 @@ class Reports(BaseModel):
 
 
 class HeatRow(BaseModel):
-    """A client, with a value for each column: the mean of what is finite, "NaN" where something diverged."""
+    """A client, with a value for each column: the mean of what is finite (6 digits), "NaN" where any diverged."""
 
     node: str
     values: list[Metric | None]

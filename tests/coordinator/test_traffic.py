@@ -33,6 +33,7 @@ def through(proxy: Proxy, running: Inside, swarm: Callable[..., list[Node]], **m
         running.get(f"/jobs/{job}/notes")
     running.request("GET", "/api/v1/jobs/large/models/3")
     running.request("GET", "/nowhere")
+    assert running.request("GET", "/openapi.json").headers["content-encoding"] == "gzip"  # counted as it crosses
     running.request("POST", "/api/v1/jobs", content=b"{" * 5000)
     running.request("GET", "/api/v1/jobs", headers={"Authorization": "Bearer wrong"})
 

@@ -1873,7 +1873,7 @@ export interface components {
         };
         /**
          * HeatRow
-         * @description A client, with a value for each column: the mean of what is finite, "NaN" where something diverged.
+         * @description A client, with a value for each column: the mean of what is finite (6 digits), "NaN" where any diverged.
          */
         HeatRow: {
             /** Node */
