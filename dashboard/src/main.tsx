@@ -10,10 +10,12 @@ import { createRoot } from "react-dom/client";
 import { ApiError } from "./api/client";
 import { App } from "./App";
 import { LiveProvider } from "./live/LiveProvider";
+import { deltas } from "./live/log";
 import { setGateClosed } from "./session/gate";
 import { startTheme } from "./ui/theme";
 
 startTheme();
+deltas.opening();
 
 const client = new QueryClient({
   queryCache: new QueryCache({

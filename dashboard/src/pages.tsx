@@ -1,19 +1,19 @@
 /** Every page and its address. Each is loaded when it is first looked at. */
-import { lazy, type ReactNode } from "react";
+import type { ReactNode } from "react";
+import { lazily } from "./ui/lazily";
 
-const jobs = async () => ({ default: (await import("./jobs/JobsPage")).JobsPage });
-const JobsPage = lazy(jobs);
 // What most begin with is on its way before anything is drawn.
-if (["/", "/jobs"].includes(location.pathname)) void jobs();
-const ComparePage = lazy(async () => ({ default: (await import("./compare/ComparePage")).ComparePage }));
-const AlertsPage = lazy(async () => ({ default: (await import("./observe/AlertsPage")).AlertsPage }));
-const JoinPage = lazy(async () => ({ default: (await import("./join/JoinPage")).JoinPage }));
-const LogsPage = lazy(async () => ({ default: (await import("./observe/LogsPage")).LogsPage }));
-const NodePage = lazy(async () => ({ default: (await import("./nodes/NodePage")).NodePage }));
-const NodesPage = lazy(async () => ({ default: (await import("./nodes/NodesPage")).NodesPage }));
-const JobPage = lazy(async () => ({ default: (await import("./job/JobPage")).JobPage }));
+const isFirst = ["/", "/jobs"].includes(location.pathname);
+const JobsPage = lazily(async () => (await import("./jobs/JobsPage")).JobsPage, isFirst);
+const ComparePage = lazily(async () => (await import("./compare/ComparePage")).ComparePage);
+const AlertsPage = lazily(async () => (await import("./observe/AlertsPage")).AlertsPage);
+const JoinPage = lazily(async () => (await import("./join/JoinPage")).JoinPage);
+const LogsPage = lazily(async () => (await import("./observe/LogsPage")).LogsPage);
+const NodePage = lazily(async () => (await import("./nodes/NodePage")).NodePage);
+const NodesPage = lazily(async () => (await import("./nodes/NodesPage")).NodesPage);
+const JobPage = lazily(async () => (await import("./job/JobPage")).JobPage);
 
-const NewJobPage = lazy(async () => ({ default: (await import("./newjob/NewJobPage")).NewJobPage }));
+const NewJobPage = lazily(async () => (await import("./newjob/NewJobPage")).NewJobPage);
 
 export const PAGES = {
   "/": () => <JobsPage />,

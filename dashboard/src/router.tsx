@@ -24,16 +24,23 @@ export function navigate(to: string): void {
 
 export const usePath = (): string => useSyncExternalStore(subscribe, () => location.pathname);
 
-/** One control of the page, kept in the query string; the first of `allowed` is the default and is left out. */
-export function useChoice<T extends string>(name: string, allowed: readonly [T, ...T[]]): [T, (value: T) => void] {
+/**
+ * One control of the page, kept in the query string; the first of `allowed` is the default and is left out. `step`: a
+ * choice is a step that Back undoes, as it should be where another view is shown.
+ */
+export function useChoice<T extends string>(
+  name: string,
+  allowed: readonly [T, ...T[]],
+  step = false,
+): [T, (value: T) => void] {
   const search = useSyncExternalStore(subscribe, () => location.search);
   const given = new URLSearchParams(search).get(name);
   const value = allowed.find((candidate) => candidate === given) ?? allowed[0];
   const set = useCallback(
     (next: T) => {
-      replaceParam(name, next === allowed[0] ? "" : next);
+      setParam(name, next === allowed[0] ? "" : next, step);
     },
-    [name, allowed],
+    [name, allowed, step],
   );
   return [value, set];
 }
@@ -41,17 +48,7 @@ export function useChoice<T extends string>(name: string, allowed: readonly [T, 
 /** A text of the page, kept in the query string; where it is empty, it is left out. */
 export function useText(name: string): [string, (value: string) => void] {
   const value = useParam(name);
-  const set = useCallback(
-    (next: string) => {
-      const query = new URLSearchParams(location.search);
-      if (next === "") query.delete(name);
-      else query.set(name, next);
-      const text = query.toString();
-      history.replaceState(null, "", location.pathname + (text && `?${text}`));
-      notify();
-    },
-    [name],
-  );
+  const set = useCallback((next: string) => replaceParam(name, next), [name]);
   return [value, set];
 }
 
@@ -94,12 +91,17 @@ function fit(pattern: string[], parts: string[]): string[] | null {
 export const comparePath = (jobs: string[]): string => `/compare?runs=${jobs.map(encodeURIComponent).join(",")}`;
 
 /** Puts a value into the query string, or takes it out; the address is not a step that Back undoes. */
-export function replaceParam(name: string, value: string): void {
+export const replaceParam = (name: string, value: string): void => setParam(name, value, false);
+
+function setParam(name: string, value: string, step: boolean): void {
   const query = new URLSearchParams(location.search);
+  if ((query.get(name) ?? "") === value) return;
   if (value === "") query.delete(name);
   else query.set(name, value);
   const text = query.toString();
-  history.replaceState(null, "", location.pathname + (text && `?${text}`));
+  const address = location.pathname + (text && `?${text}`);
+  if (step) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
   notify();
 }
 

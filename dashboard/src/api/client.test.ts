@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ApiError, unwrap } from "./client";
+import { ApiError, isSessionEnded, unwrap } from "./client";
 
 const answer = (status: number, rest: { data?: unknown; error?: unknown } = {}) =>
   Promise.resolve({ ...rest, response: { ok: status < 400, status } as Response });
@@ -30,4 +30,15 @@ test("no answer at all is status 0; a fault of our own is not hidden", async () 
   await expect(unwrap(Promise.reject(new TypeError("Failed to fetch")))).rejects.toBeInstanceOf(ApiError);
   await expect(unwrap(Promise.reject(new TypeError("Failed to fetch")))).rejects.toMatchObject({ status: 0 });
   await expect(unwrap(Promise.reject(new RangeError("ours")))).rejects.toBeInstanceOf(RangeError);
+});
+
+test("without a session it says so, and not which header a program would send; a wrong token is another thing", async () => {
+  const missing = { title: "No credential", detail: "no credential", hint: "send Authorization: Bearer …", code: "auth.missing" };
+  const ended = await unwrap(answer(401, { error: missing })).catch((error: unknown) => error);
+  expect(ended).toMatchObject({ status: 401, message: "Your session has ended", detail: "", hint: "" });
+  expect(isSessionEnded(ended)).toBe(true);
+  const wrong = { title: "Refused", detail: "this token signs nobody in", code: "auth.refused" };
+  const refused = await unwrap(answer(401, { error: wrong })).catch((error: unknown) => error);
+  expect(refused).toMatchObject({ detail: "this token signs nobody in" });
+  expect(isSessionEnded(refused)).toBe(false);
 });

@@ -21,6 +21,14 @@ export class ApiError extends Error {
   }
 }
 
+/** The coordinator's code for a request without a credential. */
+const NO_SESSION = "auth.missing";
+const ENDED = "Your session has ended";
+
+/** Whether it helps to sign in again. */
+export const isSessionEnded = (error: unknown): boolean =>
+  error instanceof ApiError && error.status === 401 && error.message === ENDED;
+
 interface Answer<T> {
   data?: T;
   error?: unknown;
@@ -43,5 +51,7 @@ export async function unwrap<T>(request: Promise<Answer<T>>): Promise<T> {
 function problem(status: number, body: unknown): ApiError {
   const fields = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
   const text = (name: string) => (typeof fields[name] === "string" ? (fields[name] as string) : "");
+  // To programs the coordinator says which header they lack; a browser had a session, or has none yet.
+  if (status === 401 && text("code") === NO_SESSION) return new ApiError(status, ENDED);
   return new ApiError(status, text("title") || `The coordinator answered ${status}`, text("detail"), text("hint"));
 }

@@ -5,6 +5,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import type { Schema } from "../newjob/schema";
 import { deltas } from "../live/log";
+import { UNTOLD } from "../live/untold";
 import { ALERTS_MAX, FAILURES_MAX, mergeAlerts, mergeFailures, mergeJob, mergeJobs, mergeMoves, mergeNodeFailures, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "../live/merge";
 import { api, ApiError, unwrap } from "./client";
 import { reviveJob, reviveNode, revivePeers, reviveVersion } from "./revive";
@@ -62,6 +63,7 @@ export const jobsQuery = queryOptions({
 export const todayQuery = (midnight: string) =>
   queryOptions({
     queryKey: ["today", midnight],
+    meta: UNTOLD,
     queryFn: () => unwrap(api.GET("/api/v1/traffic", { params: { query: { since: midnight } } })),
     refetchInterval: TRAFFIC_MS,
   });
@@ -96,6 +98,7 @@ export const sparkVersionsQuery = (job: string) => versionsQuery(job, SPARK_POIN
 export const trafficQuery = ({ name, ended_at }: Job) =>
   queryOptions({
     queryKey: [...keys.traffic(name), ended_at],
+    meta: UNTOLD,
     queryFn: async () => {
       const params = { path: { job: name }, query: { by: ["version" as const, "node" as const] } };
       return (await unwrap(api.GET("/api/v1/jobs/{job}/traffic", { params }))).rows;
@@ -107,6 +110,7 @@ export const trafficQuery = ({ name, ended_at }: Job) =>
 export const kindsQuery = ({ name, ended_at }: Job) =>
   queryOptions({
     queryKey: [...keys.traffic(name), "kinds", ended_at],
+    meta: UNTOLD,
     queryFn: async () => {
       const params = { path: { job: name }, query: { by: ["node" as const, "kind" as const] } };
       return (await unwrap(api.GET("/api/v1/jobs/{job}/traffic", { params }))).rows;
@@ -160,6 +164,7 @@ export const alertsQuery = queryOptions({
 export const matchesQuery = (wanted: { job?: string; node?: string; level?: LogLine["level"] }, q: string) =>
   queryOptions({
     queryKey: [...keys.matches, wanted, q],
+    meta: UNTOLD,
     queryFn: async () => unwrap(api.GET("/api/v1/logs/matches", { params: { query: { ...wanted, q } } })),
     enabled: q !== "",
     refetchInterval: MATCHES_MS,
@@ -200,6 +205,7 @@ export const peersQuery = (job: string) =>
 /** All nodes, whatever they take part in. The stream tells of those of jobs only, so they are asked for again. */
 export const fleetQuery = queryOptions({
   queryKey: keys.fleet,
+  meta: UNTOLD,
   queryFn: async () => {
     const nodes: FleetNode[] = [];
     for (let after: string | null | undefined = ""; typeof after === "string"; ) {
@@ -215,6 +221,7 @@ export const fleetQuery = queryOptions({
 /** What keeps the coordinator from its work; empty: nothing does. */
 export const healthQuery = queryOptions({
   queryKey: keys.health,
+  meta: UNTOLD,
   queryFn: async (): Promise<string> => {
     try {
       await unwrap(api.GET("/readyz"));
@@ -230,12 +237,14 @@ export const healthQuery = queryOptions({
 /** Which of several coordinators owns all jobs; null: there is only this one. */
 export const ownerQuery = queryOptions({
   queryKey: keys.owner,
+  meta: UNTOLD,
   queryFn: (): Promise<Owner | null> => unwrap(api.GET("/api/v1/owner")),
   refetchInterval: ({ state }) => (state.data === null ? false : FLEET_MS),
 });
 
 export const sessionQuery = queryOptions({
   queryKey: keys.session,
+  meta: UNTOLD,
   queryFn: async (): Promise<Role> => (await unwrap(api.GET("/api/v1/session"))).role,
 });
 
@@ -256,6 +265,7 @@ export const moveQuery = (job: string, to: "gossip" | "server") =>
 
 export const schemaQuery = queryOptions({
   queryKey: keys.schema,
+  meta: UNTOLD,
   queryFn: async () => (await unwrap(api.GET("/api/v1/schemas/job.json"))) as Schema,
 });
 

@@ -2,6 +2,7 @@
 import { queryOptions, type QueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { RawHeat } from "../api/types";
+import { UNTOLD } from "../live/untold";
 import { cell, mergeBands, mergeHeat, reviveBands, reviveHeat, type Bands, type Heat } from "./heat";
 import type { Alone } from "./spread";
 
@@ -52,6 +53,7 @@ async function renewed<T extends { rounds: number[] }>(
 export const heatQuery = (client: QueryClient, job: string, metric: string) =>
   queryOptions({
     queryKey: clientKeys.heat(job, metric),
+    meta: UNTOLD,
     queryFn: () =>
       renewed(client.getQueryData<Heat>(clientKeys.heat(job, metric)), (since) => heatSince(job, metric, since), mergeHeat),
     structuralSharing: false,
@@ -60,6 +62,7 @@ export const heatQuery = (client: QueryClient, job: string, metric: string) =>
 export const bandsQuery = (client: QueryClient, job: string, metric: string) =>
   queryOptions({
     queryKey: clientKeys.bands(job, metric),
+    meta: UNTOLD,
     queryFn: () =>
       renewed(client.getQueryData<Bands>(clientKeys.bands(job, metric)), (since) => bandsSince(job, metric, since), mergeBands),
     structuralSharing: false,
@@ -69,6 +72,7 @@ export const bandsQuery = (client: QueryClient, job: string, metric: string) =>
 export const lineQuery = (job: string, node: string, metric: string) =>
   queryOptions({
     queryKey: clientKeys.line(job, node, metric),
+    meta: UNTOLD,
     queryFn: async (): Promise<Alone> => {
       const params = { path: { job, node }, query: { metric, points: POINTS } };
       const { rounds, step, values } = await unwrap(api.GET("/api/v1/jobs/{job}/nodes/{node}/line", { params }));
@@ -80,6 +84,7 @@ export const lineQuery = (job: string, node: string, metric: string) =>
 export const roundQuery = (job: string, round: number, live: boolean) =>
   queryOptions({
     queryKey: clientKeys.round(job, round),
+    meta: UNTOLD,
     queryFn: async () => {
       const params = { path: { job, number: round }, query: { limit: ROUND_PAGE } };
       return unwrap(api.GET("/api/v1/jobs/{job}/rounds/{number}", { params }));

@@ -1,7 +1,7 @@
 /** What the page of comparisons asks: one request for all runs. The stream tells of versions, not of these figures. */
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
-import { UNTOLD } from "../live/mayStand";
+import { UNTOLD } from "../live/untold";
 import { comparisonOf, type Comparison } from "./runs";
 
 /** Points that are drawn in all; the fewer runs, the more of each. */

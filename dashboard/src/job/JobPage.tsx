@@ -8,6 +8,7 @@ import { percent } from "../format/number";
 import { visible } from "../format/text";
 import { useFollow } from "../live/LiveProvider";
 import { Link, useChoice } from "../router";
+import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
 import { Tabs } from "../ui/Tabs";
@@ -29,7 +30,7 @@ export function JobPage({ name }: { name: string }) {
   useFollow(missing.current ? null : name);
   const { data: versions = NONE } = useQuery(chartVersionsQuery(name));
   const { data: nodes = NONE } = useQuery(nodesQuery(name));
-  const [tab, setTab] = useChoice("view", VIEWS);
+  const [tab, setTab] = useChoice("view", VIEWS, true);
   const { View } = TABS.find(({ id }) => id === tab) ?? TABS[0];
   useTitle(job, versions);
   if (job === undefined) {
@@ -70,9 +71,11 @@ export function JobPage({ name }: { name: string }) {
       <Headline job={job} versions={versions} nodes={nodes} />
       <Tabs label="Views of the job" tabs={TABS} chosen={tab} onChoose={setTab} />
       <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
-        <Suspense fallback={<p className="loading">Loading …</p>}>
-          <View job={job} versions={versions} nodes={nodes} />
-        </Suspense>
+        <ErrorBoundary key={tab} part>
+          <Suspense fallback={<p className="loading">Loading …</p>}>
+            <View job={job} versions={versions} nodes={nodes} />
+          </Suspense>
+        </ErrorBoundary>
       </div>
     </article>
   );

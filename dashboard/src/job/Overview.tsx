@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import { notesQuery } from "../api/queries";
 import { TrafficChart } from "../charts/TrafficChart";
 import { isDynamic, unitOf } from "../format/unit";
 import { hasEnded } from "../jobs/order";
+import { lazily } from "../ui/lazily";
 import { Decisions } from "./Decisions";
 import { MetricCharts } from "./MetricCharts";
 import { mayGossip } from "./moves";
@@ -12,9 +13,9 @@ import { NodesTable } from "./NodesTable";
 import type { ViewProps } from "./tabs";
 
 // Beneath what people look at first.
-const DriftPanel = lazy(async () => ({ default: (await import("../drift/DriftPanel")).DriftPanel }));
-const ServerPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).ServerPanel }));
-const PeersPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).PeersPanel }));
+const DriftPanel = lazily(async () => (await import("../drift/DriftPanel")).DriftPanel);
+const ServerPanel = lazily(async () => (await import("../peers/PeersPanel")).ServerPanel);
+const PeersPanel = lazily(async () => (await import("../peers/PeersPanel")).PeersPanel);
 
 const NONE: never[] = [];
 

@@ -1,6 +1,7 @@
 /** The tabs of a job's page, in their order. Each is loaded when it is chosen; the first, while the page asks for its job. */
-import { lazy, type ComponentType } from "react";
+import type { ComponentType } from "react";
 import type { Job, JobNode, Version } from "../api/types";
+import { lazily } from "../ui/lazily";
 
 /** What every tab is given: the page has it already. */
 export interface ViewProps {
@@ -18,14 +19,13 @@ interface Tab {
   View: ComponentType<ViewProps>;
 }
 
-const overview = async () => ({ default: (await import("./Overview")).Overview });
-const Overview = lazy(overview);
-if (!new URLSearchParams(location.search).has("view")) void overview();
-const Clients = lazy(async () => ({ default: (await import("../clients/ClientsTab")).ClientsTab }));
-const Models = lazy(async () => ({ default: (await import("../models/ModelsTab")).ModelsTab }));
-const Failures = lazy(async () => ({ default: (await import("../observe/FailuresTab")).FailuresTab }));
-const Logs = lazy(async () => ({ default: (await import("../observe/LogsTab")).LogsTab }));
-const Configuration = lazy(async () => ({ default: (await import("./Configuration")).Configuration }));
+const isFirst = !new URLSearchParams(location.search).has("view");
+const Overview = lazily(async () => (await import("./Overview")).Overview, isFirst);
+const Clients = lazily(async () => (await import("../clients/ClientsTab")).ClientsTab);
+const Models = lazily(async () => (await import("../models/ModelsTab")).ModelsTab);
+const Failures = lazily(async () => (await import("../observe/FailuresTab")).FailuresTab);
+const Logs = lazily(async () => (await import("../observe/LogsTab")).LogsTab);
+const Configuration = lazily(async () => (await import("./Configuration")).Configuration);
 
 export const TABS: readonly [Tab, ...Tab[]] = [
   { id: "overview", text: "Overview", View: Overview },

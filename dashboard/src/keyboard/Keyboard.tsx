@@ -1,11 +1,12 @@
-import { lazy, Suspense, useEffect, useState } from "react";
+import { Suspense, useEffect, useState } from "react";
 import { navigate } from "../router";
 import { Icon } from "../ui/Icon";
+import { lazily } from "../ui/lazily";
 import { Keys, type Act } from "./keys";
 import { singles } from "./singles";
 
-const Palette = lazy(async () => ({ default: (await import("./Palette")).Palette }));
-const Help = lazy(async () => ({ default: (await import("./Help")).Help }));
+const Palette = lazily(async () => (await import("./Palette")).Palette);
+const Help = lazily(async () => (await import("./Help")).Help);
 
 type Open = "palette" | "help" | null;
 

@@ -1,13 +1,15 @@
-import { useQueryClient, type Query, type QueryClient } from "@tanstack/react-query";
+import { useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
+import { route } from "../router";
+import { loadAll } from "../ui/lazily";
 import { applyDeltas } from "./apply";
 import { Batcher, type Haste } from "./batch";
 import { begin, type Connection } from "./connection";
 import type { Delta } from "./delta";
 import { deltas } from "./log";
-import { mayStand } from "./mayStand";
 import { newLines } from "./newLines";
 import { LiveStream } from "./stream";
+import { mayHaveMissed } from "./untold";
 
 /** Four batches a second: no chart is redrawn more often by the stream. */
 const BATCH_INTERVAL = 250;
@@ -24,20 +26,30 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   const [connection, setConnection] = useState(() => begin(Date.now()));
   const { stream, batch } = useMemo(() => {
     const batch = new Batcher<Delta>((items) => applyDeltas(client, items), BATCH_INTERVAL, hasteOf);
-    let first = true;
+    let anew = true;
     const stream = new LiveStream({
+      opening: () => {
+        anew = true;
+        deltas.opening();
+      },
+      failed: () => deltas.failed(),
       delta: (delta) => {
         deltas.push(delta);
         batch.push(delta);
       },
       hello: () => {
-        void refetch(client, first);
-        first = false;
+        deltas.began();
+        refetch(client, anew);
+        anew = false;
+        void loadAll();
       },
       connection: setConnection,
     });
     return { stream, batch };
   }, [client]);
+
+  // The stream is opened while the page is still on its way, so that what the page asks for need not wait for it.
+  useEffect(() => stream.open(route(location.pathname, ["/jobs/:name"])?.names[0] ?? null), [stream]);
 
   useEffect(() => {
     const nudge = () => stream.nudge();
@@ -59,14 +71,12 @@ export function LiveProvider({ children }: { children: ReactNode }) {
 }
 
 /**
- * Everything anew. What is on its way was asked for before the stream began and may have missed what lies between; but
- * what asks by itself and hears of no event has missed nothing when the page has only just begun to listen.
+ * Everything anew that has an answer or none any more. What is on its way waits for the stream, or notices by itself that
+ * one has begun (`DeltaLog.snapshot`).
  */
-async function refetch(client: QueryClient, first: boolean): Promise<void> {
-  const predicate = (query: Query) => !first || !mayStand(query);
-  await client.cancelQueries({ predicate });
+function refetch(client: QueryClient, anew: boolean): void {
   newLines.tell();
-  await client.invalidateQueries({ predicate });
+  void client.invalidateQueries({ predicate: mayHaveMissed(anew) }, { cancelRefetch: false });
 }
 
 export const useConnection = (): Connection => useContext(ConnectionContext);

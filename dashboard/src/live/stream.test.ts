@@ -26,26 +26,28 @@ function start() {
   const phases: Connection[] = [];
   const delta = vi.fn();
   const hello = vi.fn();
-  const stream = new LiveStream({ delta, hello, connection: (connection) => phases.push(connection) }, (url) => {
+  const opening = vi.fn();
+  const stream = new LiveStream({ opening, failed: () => undefined, delta, hello, connection: (connection) => phases.push(connection) }, (url) => {
     const source = new FakeSource(url);
     sources.push(source);
     return source;
   });
   const last = () => sources.at(-1) as FakeSource;
-  return { stream, sources, last, delta, hello, phase: () => phases.at(-1)?.phase };
+  return { stream, sources, last, opening, delta, hello, phase: () => phases.at(-1)?.phase };
 }
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
 test("one source at a time; another job closes the one before", () => {
-  const { stream, sources, last } = start();
+  const { stream, sources, last, opening } = start();
   stream.open(null);
   stream.open(null);
   expect(sources.map((source) => source.url)).toEqual(["/api/v1/stream"]);
   stream.open("a b");
   expect(last().url).toBe("/api/v1/stream?job=a%20b");
   expect(sources[0]?.readyState).toBe(2);
+  expect(opening).toHaveBeenCalledTimes(2);
   stream.close();
   expect(last().readyState).toBe(2);
 });

@@ -22,6 +22,10 @@ export interface Source {
 }
 
 export interface Listener {
+  /** Another stream than before is being opened. */
+  opening(): void;
+  /** There is none at the moment. */
+  failed(): void;
   delta(delta: Delta): void;
   /** The stream (re)started: whatever was fetched before may have missed something. */
   hello(): void;
@@ -53,6 +57,7 @@ export class LiveStream {
     const url = job === null ? `${API}/stream` : `${API}/stream?job=${encodeURIComponent(job)}`;
     if (this.source !== undefined && url === this.url) return;
     this.url = url;
+    this.listener.opening();
     this.ticker ??= setInterval(() => this.tick(), 1000);
     this.connect();
   }
@@ -123,6 +128,7 @@ export class LiveStream {
 
   private failed(source: Source): void {
     clearTimeout(this.helloTimer);
+    this.listener.failed();
     this.become(lost(this.connection, this.now()));
     // Otherwise the browser is already trying again.
     if (source.readyState === CLOSED) this.retry();

@@ -1,6 +1,7 @@
 /** What the tab of a job's models asks. The stream tells of versions, not of files that went: so it is asked again. */
 import { infiniteQueryOptions, keepPreviousData } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
+import { UNTOLD } from "../live/untold";
 import { reviveMetrics } from "../api/revive";
 import type { Job, ModelRow } from "../api/types";
 
@@ -11,6 +12,7 @@ const AGAIN_MS = 3000;
 export const modelsQuery = (job: Job, kept: boolean) =>
   infiniteQueryOptions({
     queryKey: ["models", job.name, kept, job.labels, job.ended_at],
+    meta: UNTOLD,
     initialPageParam: undefined as number | undefined,
     queryFn: async ({ pageParam: before }) => {
       const query = { limit: PAGE, kept, ...(before === undefined ? {} : { before }) };

@@ -1,5 +1,5 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect } from "react";
+import { Suspense, useEffect } from "react";
 import { ApiError } from "../api/client";
 import { nodeFailuresQuery } from "../api/queries";
 import type { NodeDetail, Note, ReportRow } from "../api/types";
@@ -11,7 +11,9 @@ import { ago, clock } from "../format/time";
 import { reviveMetrics } from "../api/revive";
 import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice } from "../router";
+import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { Icon } from "../ui/Icon";
+import { lazily } from "../ui/lazily";
 import { Pairs } from "../ui/Pairs";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
@@ -21,8 +23,8 @@ import { nodeQuery, reportsQuery } from "./queries";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
-const FailureList = lazy(async () => ({ default: (await import("../observe/FailureList")).FailureList }));
-const LogView = lazy(async () => ({ default: (await import("../observe/LogView")).LogView }));
+const FailureList = lazily(async () => (await import("../observe/FailureList")).FailureList);
+const LogView = lazily(async () => (await import("../observe/LogView")).LogView);
 
 const VIEWS = ["overview", "failures", "logs"] as const;
 const TABS = [
@@ -35,7 +37,7 @@ const TABS = [
 export function NodePage({ name }: { name: string }) {
   useFollow(null);
   const { data: node, error } = useQuery(nodeQuery(name));
-  const [view, setView] = useChoice("view", VIEWS);
+  const [view, setView] = useChoice("view", VIEWS, true);
   useEffect(() => void (document.title = `${name} · shoal`), [name]);
   return (
     <article className="node-page">
@@ -71,11 +73,13 @@ export function NodePage({ name }: { name: string }) {
           )}
           <Tabs label="Views of the node" tabs={TABS} chosen={view} onChoose={setView} />
           <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${view}`}>
-            <Suspense fallback={<p className="loading">Loading …</p>}>
-              {view === "overview" && <Overview node={node} />}
-              {view === "failures" && <Failures node={name} />}
-              {view === "logs" && <LogView node={name} />}
-            </Suspense>
+            <ErrorBoundary key={view} part>
+              <Suspense fallback={<p className="loading">Loading …</p>}>
+                {view === "overview" && <Overview node={node} />}
+                {view === "failures" && <Failures node={name} />}
+                {view === "logs" && <LogView node={name} />}
+              </Suspense>
+            </ErrorBoundary>
           </div>
         </>
       )}

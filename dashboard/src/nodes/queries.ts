@@ -1,6 +1,7 @@
 /** What the pages of nodes ask. The stream tells of the nodes of jobs only, so these are asked again. */
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
+import { UNTOLD } from "../live/untold";
 
 const AGAIN_MS = 5000;
 const REPORTS = 100;
@@ -8,6 +9,7 @@ const REPORTS = 100;
 export const nodeQuery = (node: string) =>
   queryOptions({
     queryKey: ["node", node],
+    meta: UNTOLD,
     queryFn: async () => unwrap(api.GET("/api/v1/nodes/{node}", { params: { path: { node } } })),
     refetchInterval: AGAIN_MS,
   });
@@ -15,6 +17,7 @@ export const nodeQuery = (node: string) =>
 export const reportsQuery = (node: string) =>
   infiniteQueryOptions({
     queryKey: ["node reports", node],
+    meta: UNTOLD,
     initialPageParam: undefined as number | undefined,
     queryFn: async ({ pageParam: before }) => {
       const query = { limit: REPORTS, ...(before === undefined ? {} : { before }) };

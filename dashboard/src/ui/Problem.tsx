@@ -1,5 +1,6 @@
-import { ApiError } from "../api/client";
+import { ApiError, isSessionEnded } from "../api/client";
 import { visible } from "../format/text";
+import { askToSignIn } from "../session/gate";
 import { Icon } from "./Icon";
 
 /** What went wrong and what to do about it; the problem's title only where the coordinator said no more. */
@@ -11,6 +12,13 @@ export function Problem({ error }: { error: Error }) {
       <div>
         <strong>{visible(sentence(detail || error.message))}</strong>
         {hint && <p>{visible(sentence(hint))}</p>}
+        {isSessionEnded(error) && (
+          <p>
+            <button type="button" className="button" onClick={askToSignIn}>
+              Sign in again
+            </button>
+          </p>
+        )}
       </div>
     </div>
   );

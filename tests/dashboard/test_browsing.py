@@ -1,0 +1,118 @@
+"""How pages load and are walked through: nothing twice, nothing missing in an outage, and Back goes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.coordinator.server import Inside, inside
+from tests.coordinator.stage import set_up
+from tests.dashboard.stage import PATIENCE_MS
+from tests.dashboard.watch import sign_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def running(browser: Browser, tmp_path: Path) -> Iterator[Inside]:
+    """A coordinator with a job. (The browser is there first: without one there is nothing to do.)"""
+    with inside(tmp_path / "data", lease_s=86_400.0) as made:
+        stage = set_up(made)
+        yield made
+        stage.close()
+
+
+def live(page: Page) -> None:
+    expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
+
+
+def loaded(page: Page, *parts: str) -> None:
+    """Wait until files of these names are there, which the page fetches when it has nothing else to do."""
+    for part in parts:
+        script = f"() => performance.getEntriesByType('resource').some((it) => it.name.includes('/{part}-'))"
+        for _ in range(PATIENCE_MS // 100):
+            if page.evaluate(script):
+                break
+            page.wait_for_timeout(100)
+        else:
+            raise AssertionError(f"{part} was never loaded")
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/main"])
+def test_a_page_asks_for_nothing_twice_and_files_come_compressed(running: Inside, page: Page, path: str) -> None:
+    asked: Counter[str] = Counter()
+    page.on("request", lambda request: asked.update([request.url.removeprefix(running.url)]))
+    with page.expect_response("**/assets/index-*.js") as found:
+        page.goto(running.url + path)
+    assert found.value.headers["content-encoding"] in ("br", "gzip")
+    assert "immutable" in found.value.headers["cache-control"]
+    live(page)
+    expect(page.get_by_text("main").first).to_be_visible()
+    loaded(page, "LogsPage")
+    twice = {url: count for url, count in asked.items() if count > 1}
+    assert not twice
+
+
+def test_views_that_nobody_has_opened_yet_open_in_an_outage(running: Inside, page: Page, errors: list[str]) -> None:
+    page.goto(f"{running.url}/jobs/main")
+    live(page)
+    loaded(page, "NodesPage", "ClientsTab", "LogsTab", "Configuration", "PeersPanel")
+    page.route("**/*", lambda route: route.abort())
+    for name in ("Configuration", "Clients", "Logs"):
+        page.get_by_role("tab", name=name).click()
+        expect(page.get_by_role("tabpanel")).not_to_contain_text("Loading")
+        expect(page.get_by_test_id("part-failed")).to_have_count(0)
+    page.get_by_role("link", name="Nodes").first.click()
+    expect(page.get_by_role("heading", name="Nodes").first).to_be_visible()
+    assert not [said for said in errors if "Failed to load resource" not in said]
+
+
+def test_a_part_that_cannot_be_loaded_says_so_and_can_be_tried_again(running: Inside, page: Page) -> None:
+    down = True
+
+    def answer(route: Route) -> None:
+        route.abort() if down and "Configuration" in route.request.url else route.continue_()
+
+    page.route("**/assets/**", answer)
+    page.goto(f"{running.url}/jobs/main?view=configuration")
+    failed = page.get_by_test_id("part-failed")
+    expect(failed).to_contain_text("could not be loaded")
+    expect(page.get_by_role("tab", name="Overview")).to_be_visible()
+    down = False
+    failed.get_by_role("button", name="Again").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("algorithm")
+
+
+def test_tabs_are_steps_of_the_history(running: Inside, page: Page) -> None:
+    page.goto(f"{running.url}/jobs/main")
+    live(page)
+    tab = {name: page.get_by_role("tab", name=name) for name in ("Overview", "Models", "Logs")}
+    tab["Models"].click()
+    tab["Logs"].click()
+    expect(tab["Logs"]).to_have_attribute("aria-selected", "true")
+    for name in ("Models", "Overview"):
+        page.go_back()
+        expect(tab[name]).to_have_attribute("aria-selected", "true")
+    page.go_forward()
+    expect(tab["Models"]).to_have_attribute("aria-selected", "true")
+
+
+def test_a_session_that_has_ended_says_so_and_begins_anew_where_one_is(running: Inside, page: Page) -> None:
+    page.goto(f"{running.url}/jobs/main")
+    sign_in(page)
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_test_id("confirm").click()
+    dialog = page.get_by_role("dialog").first
+    expect(dialog).to_contain_text("Your session has ended")
+    expect(dialog).not_to_contain_text("Bearer")
+    dialog.get_by_role("button", name="Sign in again").click()
+    page.get_by_label("Token").fill("sho_test")
+    page.get_by_role("button", name="Sign in", exact=True).last.click()
+    expect(page.get_by_label("Token")).to_have_count(0)
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_test_id("job-state")).to_have_attribute("data-state", "paused")
