@@ -15,6 +15,7 @@ from shoal.core.words import counted
 from shoal_coordinator import history, peer_views, views
 from shoal_coordinator.jump import JUMP
 from shoal_coordinator.ledger import Spent
+from shoal_coordinator.measure_views import Best, Provisional
 from shoal_coordinator.stream import Item
 from shoal_coordinator.tables import versions
 from shoal_coordinator.views import iso
@@ -159,6 +160,8 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         ended_at=iso(record.ended_at),
         model=_model(hub),
         metrics=known.metrics,
+        measured=known.measured,
+        provisional=None if known.measured is None else provisional(driver, known.measured, known.metrics),
         best=_best(known),
         rebuilt=rebuilt(record.start),
         up_bytes=coordinator.ledger.totals[driver.name, "up"],
@@ -169,11 +172,24 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
     )
 
 
-def _best(known: history.Summary) -> views.Best | None:
+def _best(known: history.Summary) -> Best | None:
     """The best version so far, and how many nodes say so."""
     if known.best is None:
         return None
-    return views.Best(accuracy=known.best[0], version=known.best[1], nodes=known.best_nodes)
+    return Best(accuracy=known.best[0], version=known.best[1], nodes=known.best_nodes)
+
+
+def provisional(driver: Driver | None, number: int, metrics: dict[str, Any]) -> Provisional | None:
+    """How many of the nodes that measure a version have; None: its metrics are complete, or no node's.
+
+    A round that has closed waits for nobody.
+    """
+    hub = driver.hub if driver is not None else None
+    is_open = driver is not None and hub is not None and not driver.ended and number >= hub.version
+    asked, reported = history.asked(metrics), history.nodes_behind(metrics)
+    if asked is None:
+        asked = len(hub.gathered.heard_of) if is_open and hub is not None else 0
+    return Provisional(reported=reported, asked=asked) if reported is not None and reported < asked else None
 
 
 def _state(record: Record, driver: Driver) -> views.JobState:
@@ -231,8 +247,11 @@ def _model(hub: Hub) -> views.Model | None:
     return views.Model(digest=hub.model.digest, bytes=hub.model.nbytes, parameters=model.layout.elements)
 
 
-def version(row: Row[Any], start: float, before: Spent, until: Spent) -> views.Version:
-    """Return a closed version; `before`, `until`: what had crossed when the version before it and it were made."""
+def version(driver: Driver | None, row: Row[Any], start: float, before: Spent, until: Spent) -> views.Version:
+    """Return a closed version; `before`, `until`: what had crossed when the version before it and it were made.
+
+    `driver`: the job's, while it has one.
+    """
     return views.Version(
         number=row.number,
         digest=row.digest,
@@ -246,6 +265,7 @@ def version(row: Row[Any], start: float, before: Spent, until: Spent) -> views.V
         asked=row.asked,
         weight=row.weight,
         metrics=row.metrics,
+        provisional=provisional(driver, row.number, row.metrics),
         numbers=row.numbers,
         up_bytes=until.up - before.up if row.number else 0,
         down_bytes=until.down - before.down if row.number else 0,
@@ -266,7 +286,9 @@ async def version_list(coordinator: Coordinator, name: str, after: int, points: 
     if points and len(found) > points:
         picked = {round(i * (len(found) - 1) / max(1, points - 1)) for i in range(points)}
         found = [one for index, one in enumerate(found) if index in picked or _is_marked(one[0])]
-    return [version(row, start, before, until) for row, before, until in found]
+    record = coordinator.records.get(name)
+    driver = record.driver if record is not None else None
+    return [version(driver, row, start, before, until) for row, before, until in found]
 
 
 def _is_marked(row: Row[Any]) -> bool:

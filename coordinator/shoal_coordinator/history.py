@@ -10,12 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, func, select, update
 
-from shoal.core.metric import EVAL_NODES
+from shoal.core.metric import EVAL_ASKED, EVAL_NODES
 from shoal_coordinator.tables import jobs, versions
 
-_SHOWN_FROM = ("eval/accuracy", "held_out/accuracy")
+HELD_OUT = "held_out/accuracy"
+"""Measured by the coordinator alone, always on the same data: where there is one, it is the accuracy of a version."""
+_SHOWN_FROM = (HELD_OUT, "eval/accuracy")
 
 CHUNK = 500
 """Digests that one statement looks up."""
@@ -29,6 +31,8 @@ class Summary:
     """When the first version closed (s since 1970)."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Those of the newest version that has any."""
+    measured: int | None = None
+    """That version."""
     best: tuple[float, int] | None = None
     """The best accuracy, and the first version that has it."""
     best_nodes: int | None = None
@@ -45,14 +49,43 @@ def accuracy_of(metrics: dict[str, Any]) -> float | None:
 
 def nodes_behind(metrics: dict[str, Any]) -> int | None:
     """Return how many nodes measured the accuracy that people look at first; None: no node did, or it is not known."""
-    if not isinstance(metrics.get(_SHOWN_FROM[0]), int | float) or EVAL_NODES not in metrics:
+    if _is_number(metrics.get(HELD_OUT)) or not _is_number(metrics.get(_SHOWN_FROM[1])) or EVAL_NODES not in metrics:
         return None
     return int(metrics[EVAL_NODES])
 
 
-def scored(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a version that depend on its metrics."""
-    return {"metrics": metrics, "score": accuracy_of(metrics), "measured": bool(metrics)}
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def asked(metrics: dict[str, Any]) -> int | None:
+    """Return how many nodes the "eval/…" should rest on, where versions are made of a few reports each."""
+    found = metrics.get(EVAL_ASKED)
+    return int(found) if _is_number(found) else None
+
+
+def is_part(metrics: dict[str, Any]) -> bool:
+    """Return whether the accuracy rests on fewer nodes than were at work, so that it is one of some nodes by chance."""
+    return (nodes_behind(metrics) or 0) < (asked(metrics) or 0) and not _is_number(metrics.get(HELD_OUT))
+
+
+def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:
+    """Return the columns of a version that depend on its metrics; `complete`: no node that was asked will add to them.
+
+    A version is a candidate for the best once its accuracy does not rest on whoever was first any more.
+    """
+    final = _is_number(metrics.get(HELD_OUT)) or (complete and not is_part(metrics))
+    return {"metrics": metrics, "score": accuracy_of(metrics) if final else None, "measured": bool(metrics)}
+
+
+def complete(connection: Connection, job: str, before: int | None = None) -> None:
+    """Let the accuracy of the newest version (of those before `before`) count: its round has closed, or the job ended."""
+    mine = (versions.c.job == job, *(() if before is None else (versions.c.number < before,)))
+    newest = select(versions.c.number, versions.c.metrics).where(*mine).order_by(versions.c.number.desc()).limit(1)
+    row = connection.execute(newest).first()
+    if row is not None and row.metrics:
+        here = (versions.c.job == job, versions.c.number == row.number)
+        connection.execute(update(versions).where(*here).values(columns(row.metrics, complete=True)))
 
 
 def _first(column: Any) -> Any:
@@ -60,9 +93,9 @@ def _first(column: Any) -> Any:
     return select(column).where(versions.c.job == jobs.c.name).order_by(versions.c.number).limit(1).scalar_subquery()
 
 
-def _newest_metrics() -> Any:
-    """Return the metrics of the newest version of `jobs.name` that has any."""
-    query = select(versions.c.metrics).where(versions.c.job == jobs.c.name, versions.c.measured)
+def _newest_measured(column: Any) -> Any:
+    """Return a column of the newest version of `jobs.name` that has metrics."""
+    query = select(column).where(versions.c.job == jobs.c.name, versions.c.measured)
     return query.order_by(versions.c.number.desc()).limit(1).scalar_subquery()
 
 
@@ -81,7 +114,8 @@ def summaries(names: Sequence[str]) -> Select[Any]:
     return select(
         jobs.c.name,
         _first(versions.c.closed_at).label("started_at"),
-        _newest_metrics().label("metrics"),
+        _newest_measured(versions.c.metrics).label("metrics"),
+        _newest_measured(versions.c.number).label("measured"),
         best_of(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
         best_of(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
         best_of(jobs.c.name, versions.c.metrics).scalar_subquery().label("best_metrics"),
@@ -91,7 +125,7 @@ def summaries(names: Sequence[str]) -> Select[Any]:
 def summary(row: Any) -> Summary:
     """Return the summary that a row of `summaries` holds."""
     best, behind = None if row.best is None else (row.score, row.best), nodes_behind(row.best_metrics or {})
-    return Summary(row.started_at, row.metrics or {}, best, behind)
+    return Summary(row.started_at, row.metrics or {}, row.measured, best, behind)
 
 
 def models_to_keep(connection: Connection, job: str, newest: int) -> set[str]:

@@ -38,11 +38,12 @@ _ADD_UPDATES = Bulk(insert(updates))
 _ADD_VERSION = insert(versions).on_conflict_do_nothing()
 _ADD_FEED = insert(feed).on_conflict_do_nothing().returning(feed.c.id)
 _ADD_SNAPSHOT = insert(snapshots).on_conflict_do_nothing()
-_METRICS = select(versions.c.metrics).where(versions.c.job == _JOB, versions.c.number == _NUMBER)
+_NEWEST = select(func.max(versions.c.number)).where(versions.c.job == _JOB).scalar_subquery().label("newest")
+_METRICS = select(versions.c.metrics, _NEWEST).where(versions.c.job == _JOB, versions.c.number == _NUMBER)
 _SET_METRICS = (
     update(versions)
     .where(versions.c.job == _JOB, versions.c.number == _NUMBER)
-    .values({name: bindparam(f"new_{name}") for name in history.scored({})})
+    .values({name: bindparam(f"new_{name}") for name in history.columns({}, complete=False)})
 )
 _SNAPSHOTS = select(snapshots.c.seq).where(snapshots.c.job == _JOB).order_by(snapshots.c.seq.desc())
 _TRIM_SNAPSHOTS = delete(snapshots).where(snapshots.c.job == _JOB, snapshots.c.seq < _SEQ)
@@ -211,18 +212,19 @@ def _keep_version(connection: Connection, job: str, entry: Entry, version: Versi
         "weight": version.weight,
         "asked": version.asked,
         "reports": reports,
-        **history.scored({}),
+        **history.columns({}, complete=False),
         "numbers": wire.plain(version.numbers),
     }
     connection.execute(_ADD_VERSION, row)
+    history.complete(connection, job, before=version.number)
 
 
 def merge_metrics(connection: Connection, job: str, number: int, metrics: dict[str, Any]) -> None:
     """Add metrics to those known of a version; newer values win."""
     here = {"of_job": job, "of_number": number}
-    known = connection.execute(_METRICS, here).scalar()
+    known = connection.execute(_METRICS, here).first()
     if known is not None:
-        columns = history.scored({**known, **metrics})
+        columns = history.columns({**known.metrics, **metrics}, complete=known.newest != number)
         connection.execute(_SET_METRICS, {**here, **{f"new_{name}": value for name, value in columns.items()}})
 
 

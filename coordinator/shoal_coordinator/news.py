@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from shoal_coordinator import views
+from shoal_coordinator.measure_views import Provisional
 from shoal_coordinator.observe_views import Alert, Failure
 from shoal_coordinator.peer_views import PeersNews
 
@@ -76,6 +77,7 @@ class MetricsNews(BaseModel):
     at: str
     number: int
     metrics: views.Metrics
+    provisional: Provisional | None = Field(None, description="as of the version, with all that is known of it")
 
 
 class MetricsEvent(BaseModel):

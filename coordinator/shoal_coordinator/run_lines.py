@@ -55,11 +55,12 @@ async def _job(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence[Bas
 
 async def _versions(coordinator: Coordinator, job: str) -> AsyncIterator[Sequence[BaseModel]]:
     start, before = None, None
+    driver = coordinator.record(job).driver
     async for rows in _pages(coordinator, versions, job, versions.c.number):
         start = rows[0].closed if start is None else start
         spent = coordinator.ledger.spent(job, [row.number for row in rows])
         each = zip(rows, [before or spent[0], *spent], spent, strict=False)
-        yield [describe.version(row, start, earlier, until) for row, earlier, until in each]
+        yield [describe.version(driver, row, start, earlier, until) for row, earlier, until in each]
         before = spent[-1]
 
 

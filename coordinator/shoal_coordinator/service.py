@@ -21,7 +21,7 @@ from shoal.core.message import Ref
 from shoal.core.owners import LEAD
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec, parse_job
-from shoal_coordinator import auth, beginnings, describe, keepsakes, owners
+from shoal_coordinator import auth, beginnings, describe, history, keepsakes, owners
 from shoal_coordinator.admission import Admission
 from shoal_coordinator.auth import Directory
 from shoal_coordinator.bells import Bells
@@ -440,9 +440,10 @@ class Coordinator:
     async def _conclude(self, record: Record, driver: Driver) -> None:
         """A job has ended: keep the last view of it. Nobody is told of the end before it is on the disk."""
         ended_at = time.time()
+        await self.database.write(lambda c: history.complete(c, driver.name))
         job = await describe.job(self, replace(record, ended_at=ended_at))
-        people = describe.job_nodes(self, driver)
-        summary = {"job": job.model_dump(mode="json"), "nodes": [n.model_dump(mode="json") for n in people]}
+        nodes = [node.model_dump(mode="json") for node in describe.job_nodes(self, driver)]
+        summary = {"job": job.model_dump(mode="json"), "nodes": nodes}
         row = update(jobs).where(jobs.c.name == driver.name).values(ended_at=ended_at, summary=summary, owner=LEAD)
         await self.database.write(lambda c: c.execute(row))
         record.ended_at, record.summary = ended_at, summary

@@ -93,7 +93,7 @@ versions = Table(
     Column("reports", JSON, nullable=False),  # [[node, [boot, n], weight, digest], …] in the order of their folding
     Column("metrics", JSON, nullable=False),
     Column("numbers", JSON, nullable=False, server_default="{}"),  # what the schedule keeps from here on
-    Column("score", Float),  # the accuracy that its metrics tell (coordinator/shoal_coordinator/history.py)
+    Column("score", Float),  # the accuracy that its metrics tell, once it is complete (history.py)
     Column("measured", Boolean, nullable=False, server_default=false()),  # whether it has metrics
     Index(None, "job", "score", "number"),
     Index(None, "job", "measured", "number"),

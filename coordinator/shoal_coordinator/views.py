@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from shoal_coordinator.measure_views import Best, Provisional
 from shoal_coordinator.peer_views import Contact, GoesOn, Rebuilt
 from shoal_coordinator.presence import Availability
 
@@ -73,16 +74,6 @@ class Model(BaseModel):
     parameters: int
 
 
-class Best(BaseModel):
-    """The best version so far, by accuracy."""
-
-    accuracy: float
-    version: int
-    nodes: int | None = Field(
-        None, description="how many nodes measured it, each on its own data; null: none did, or it is not known"
-    )
-
-
 class Job(BaseModel):
     """A job as it stands."""
 
@@ -112,7 +103,9 @@ class Job(BaseModel):
     ended_at: str | None
     model: Model | None
     metrics: Metrics = Field(description="the newest known, of the newest version that was measured")
-    best: Best | None
+    measured: int | None = Field(None, description="that version")
+    provisional: Provisional | None = Field(None, description="null: no node that was asked is still to measure it")
+    best: Best | None = Field(description="of the versions whose accuracy is complete")
     rebuilt: Rebuilt | None = Field(None, description="null: all of the job's life has been here")
     up_bytes: int = Field(description="from nodes to the coordinator, heads and polls included, and to each other")
     down_bytes: int
@@ -143,6 +136,7 @@ class Version(BaseModel):
     asked: int
     weight: float
     metrics: Metrics
+    provisional: Provisional | None = Field(None, description="null: no node that was asked is still to measure it")
     numbers: Metrics = Field(description="what the schedule keeps from here on: its threshold, its counters")
     up_bytes: int = Field(description="of the round that made it, and of rounds before that are not kept")
     down_bytes: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli.output import Advance, out
-from shoal.cli.text import percent, safe, seconds, size
+from shoal.cli.text import NOTHING, accuracy, safe, seconds, size
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -40,15 +40,22 @@ class Seen:
             self.job = data
         elif topic == "version":
             self.job["version"] = max(self.job["version"], data["number"])
-            self.job["metrics"] = {**self.job["metrics"], **data.get("metrics", {})}
+            self._measure(data)
         elif topic == "metrics":
-            self.job["metrics"] = {**self.job["metrics"], **data["metrics"]}
+            self._measure(data)
         elif topic == "traffic":
             self.job["up_bytes"], self.job["down_bytes"] = data["up_bytes"], data["down_bytes"]
         elif topic == "note":
             self.decision = data["text"] if data["kind"] == "decision" else self.decision
         elif topic == "alert":
             self.alert(data)
+
+    def _measure(self, data: dict[str, Any]) -> None:
+        """Keep the metrics of the newest version that has any: those of different versions are not mixed."""
+        job, number, metrics = self.job, data["number"], data.get("metrics", {})
+        if metrics and number >= (job.get("measured") or 0):
+            known = job["metrics"] if number == job.get("measured") else {}
+            job.update(metrics={**known, **metrics}, measured=number, provisional=data.get("provisional"))
 
     def alert(self, data: dict[str, Any]) -> None:
         """Say once what operators are told of this job, or of the coordinator as a whole: a job that waits for room on
@@ -60,13 +67,12 @@ class Seen:
     def show(self, advance: Advance) -> None:
         """Move the bar."""
         job = self.job
-        accuracy = job["metrics"].get("eval/accuracy")
         parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
         if job["mode"] != "server" or job["state"] not in GOING_ON or job.get("idle"):
             what = "waits" if job.get("idle") else job["mode"] if job["state"] in GOING_ON else job["state"]
             parts.append(f"{what}: {safe(job['state_why'])}" if job["state_why"] else what)
-        if accuracy is not None:
-            parts.append(f"[bold]{percent(accuracy)}[/]")
+        if (good := accuracy(job)) != NOTHING:
+            parts.append(f"[bold]{good}[/]")
         parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
         below = "" if job.get("idle") else self.decision  # what was decided last is not what it is about now
         advance(job["version"] if job["versions"] else job["progress"], "  ".join(parts), below)
@@ -121,6 +127,5 @@ def tell(topic: str, data: dict[str, Any]) -> None:
     elif topic == "note":
         out.detail(f"{data['kind']:<8} {data['text']}")
     elif topic == "version" and "elapsed_s" in data:  # it lacks all but the number where it was forgotten meanwhile
-        accuracy = data["metrics"].get("eval/accuracy")
-        good = f", {percent(accuracy)}" if accuracy is not None else ""
+        good = f", {accuracy(data)}" if accuracy(data) != NOTHING else ""
         out.detail(f"version  {data['number']} after {seconds(data['elapsed_s'])}{good}")

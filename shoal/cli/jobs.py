@@ -8,7 +8,7 @@ import typer
 
 from shoal.cli.options import Job, Token, Url, Why, hand_down
 from shoal.cli.output import out
-from shoal.cli.text import number, pairs, percent, safe, seconds, size, state, table
+from shoal.cli.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +51,7 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         job["name"],
         state(job["state"]) + _elsewhere(job) + _waits(job),
         made(job),
-        percent(job["metrics"].get("eval/accuracy")),
+        accuracy(job),
         percent((job["best"] or {}).get("accuracy")) + (" (1 node)" if _is_of_one(job) else ""),
         str(job["nodes"]),
         size(job["up_bytes"]),
@@ -125,6 +125,11 @@ def summary(job: dict[str, Any]) -> Table:
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
     if job.get("tags"):
         rows.append(("tags", safe(", ".join(job["tags"]))))
+    if job["metrics"]:
+        of = f"version {job['measured']}" if job.get("measured") is not None else "the newest version"
+        part = job.get("provisional")
+        waits = f", {part['reported']} of the {part['asked']} nodes that measure it so far" if part else ""
+        rows.append(("measured", f"{of}{waits}"))
     for name, value in sorted(job["metrics"].items()):
         rows.append((safe(name), percent(value) if name.endswith("accuracy") else number(value)))
     if job["best"] is not None:

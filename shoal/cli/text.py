@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ STATE_STYLES = {
 }
 
 
+NOTHING = "–"
+"""A figure that is not known."""
+
+
 def safe(text: object) -> str:
     """Text from elsewhere: nothing in it is a style, nothing in it commands the terminal."""
     from rich.markup import escape
@@ -37,7 +41,7 @@ def safe(text: object) -> str:
 def size(nbytes: float | None) -> str:
     """Bytes in the unit that leaves few digits: 19.3 kB."""
     if nbytes is None:
-        return "–"
+        return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
         if abs(nbytes) < 1000:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}"
@@ -48,7 +52,7 @@ def size(nbytes: float | None) -> str:
 def seconds(duration: float | None) -> str:
     """A duration: 0.12 s, 14 s, 3 min 20 s, 2 h 05 min."""
     if duration is None:
-        return "–"
+        return NOTHING
     if duration < 9.95:
         return f"{duration:.2g} s"
     if duration < 60:
@@ -62,7 +66,7 @@ def seconds(duration: float | None) -> str:
 def number(value: float | str | None, digits: int = 4) -> str:
     """A metric; a missing one is a dash, and the API's "NaN" stays."""
     if value is None:
-        return "–"
+        return NOTHING
     if isinstance(value, str) or not math.isfinite(value):
         return str(value)
     return f"{value:.{digits}g}"
@@ -71,10 +75,18 @@ def number(value: float | str | None, digits: int = 4) -> str:
 def percent(share: float | str | None) -> str:
     """A share as a percentage: 95.3 %."""
     if share is None:
-        return "–"
+        return NOTHING
     if isinstance(share, str) or not math.isfinite(share):
         return str(share)
     return f"{100 * share:.1f} %"
+
+
+def accuracy(measured: Mapping[str, Any]) -> str:
+    """The accuracy of a job's or version's `metrics`: on held-out data where it is known; with how many nodes have
+    measured it, while others that were asked have not."""
+    metrics, part = measured["metrics"], measured.get("provisional")
+    share = percent(metrics.get("held_out/accuracy", metrics.get("eval/accuracy")))
+    return f"{share} ({part['reported']} of {part['asked']} nodes)" if part else share
 
 
 def state(name: str) -> str:

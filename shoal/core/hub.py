@@ -55,7 +55,7 @@ from shoal.core.message import (
     Stop,
     Switch,
 )
-from shoal.core.metric import FINISHED, Means
+from shoal.core.metric import EVAL_ASKED, FINISHED, Means
 from shoal.core.plan import Plan
 from shoal.core.schedule import Close, Schedule
 from shoal.core.tree import Layout, Slots
@@ -272,9 +272,20 @@ class Hub(HubActs):
     def _measure(self, report: Report, version: int) -> list[Effect]:
         if not report.metrics:
             return []
+        if self.phase == "running" and self.mode == "server" and self.schedule.admits(1):
+            return self._measure_latest(report)
         means = self.gathered.means.setdefault(version, Means())
         means.add(report.metrics, report.weight, report.node)
         return [Measured(version, means.values())]
+
+    def _measure_latest(self, report: Report) -> list[Effect]:
+        """The newest version's metrics where versions are made of a few reports: "eval/…" over every node's last one."""
+        self.latest.take(report.node, report.metrics)
+        means = self.gathered.means.setdefault(self.version, Means())
+        other = {name: value for name, value in report.metrics.items() if not name.startswith("eval/")}
+        means.add(other, report.weight, report.node)
+        asked = {EVAL_ASKED: float(len(self.roster.busy()))} if (found := self.latest.values()) else {}
+        return [Measured(self.version, means.values() | found | asked)]
 
     def _fail(self, event: Fail, now: float) -> list[Effect]:
         member = self.roster.get(event.node)
@@ -292,6 +303,7 @@ class Hub(HubActs):
         member = self.roster.get(event.node)
         if member is not None:
             member.left = True
+            self.latest.drop(event.node)
         if member is None or not (member.here or member.order is not None):  # said again, or long since lost
             return []
         text = f"{event.node} left"

@@ -12,7 +12,7 @@ from shoal.core.away import Mode
 from shoal.core.bounds import Recent
 from shoal.core.gathered import Gathered
 from shoal.core.message import Bodies, Kind, Metrics, Order, Ref
-from shoal.core.metric import PROBE
+from shoal.core.metric import PROBE, LatestMeans
 from shoal.core.parts import Each
 from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster, order_refs
@@ -89,6 +89,7 @@ class HubState:
         self.recent = Recent()
         self.limited: dict[str, str] = {}
         """Nodes whose last update was too long or too heavy, and why."""
+        self.latest = LatestMeans()
         self.clear_round()
 
     def clear_round(self) -> None:
@@ -229,6 +230,7 @@ class HubState:
             "gathered": self.gathered.state(),
             "recent": self.recent.state(),
             "limited": dict(self.limited),
+            "latest": self.latest.state(),
         }
 
     def take_up(self, state: Mapping[str, Any]) -> None:
@@ -237,6 +239,7 @@ class HubState:
             setattr(self, name, state.get(name, getattr(self, name)))  # a snapshot may be older than the name
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
         self.recent, self.limited = Recent.restore(state["recent"]), dict(state["limited"])
+        self.latest = LatestMeans.restore(state["latest"])
         self._barred = None, {}
         if state["model"] is not None:
             self._take(Ref(**state["model"]))

@@ -64,7 +64,7 @@ class Job:
                 "opened": 0.0,
                 "closed": float(number),
             }
-            more = {"closed_at": 0.0, "weight": 1.0, "asked": 1, "reports": [], **history.scored(metrics)}
+            more = {"closed_at": 0.0, "weight": 1.0, "asked": 1, "reports": [], **history.columns(metrics, True)}
             rows.append({"job": "a", "number": number, **common, **more})
             for node in NODES:
                 late = number - self.rng.randrange(3) if number > 3 else number

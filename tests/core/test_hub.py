@@ -13,8 +13,8 @@ from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.bounds import Bounds
 from shoal.core.errors import InvalidPayload
 from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Done, Effect, Lost, Note, Save, Send, Timer, Version
-from shoal.core.message import Ack, Fail, Join, Order, Poll, Ref, Report
+from shoal.core.machine import Boot, Done, Effect, Lost, Measured, Note, Save, Send, Timer, Version
+from shoal.core.message import Ack, Fail, Join, Leave, Order, Poll, Ref, Report
 from shoal.core.plan import Plan
 from shoal.core.schedule import Ask, Close, Decision, View, Wait
 from shoal.core.sums import SumKind
@@ -322,3 +322,31 @@ def test_a_report_that_is_too_old_is_no_failure() -> None:
         assert (ack.counted, ack.why) == (False, "1 versions too late")
         assert isinstance(hub.standing("a"), Order)
     assert hub.roster["a"].failures == 0
+
+
+def measured(hub: Hub, node: str, accuracy: float, examples: float = 10.0) -> dict[str, float]:
+    """What is known of the newest version after that node's report."""
+    metrics = {"eval/accuracy": accuracy, "eval/examples": examples, "train/loss": 1.0}
+    said = replace(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), metrics=metrics)
+    (found,) = [effect for effect in hub.on(said, 1.0) if isinstance(effect, Measured)]
+    assert found.number == hub.version - (len(hub.gathered.reports) == 0)  # the version that it closed came after it
+    return found.metrics
+
+
+def test_a_version_of_a_few_reports_is_as_good_as_every_nodes_last_report_says() -> None:
+    """Not as good as the two say that happened to report for it; one that has left says nothing any more."""
+    hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5), versions=9)
+    for node, accuracy in zip(NODES, (0.5, 0.5, 0.9, 0.9, 0.5), strict=True):
+        known = measured(hub, node, accuracy)
+    assert (known["eval/nodes"], known["eval/asked"], known["eval/examples"]) == (5, 5, 50)
+    assert known["eval/accuracy"] == pytest.approx(0.66)
+    assert measured(hub, "c", 0.4, examples=30.0)["eval/accuracy"] == pytest.approx((0.5 * 3 + 0.4 * 3 + 0.9) / 7)
+    again = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, hub.state())
+    again.on(Leave("d"), 1.0)
+    assert measured(again, "a", 0.5)["eval/accuracy"] == pytest.approx((0.5 * 3 + 0.4 * 3) / 6)
+
+
+def test_the_first_reports_of_a_buffer_are_known_to_be_a_part() -> None:
+    hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5))
+    known = measured(hub, "a", 0.98)
+    assert (known["eval/nodes"], known["eval/asked"]) == (1, 5)

@@ -1,10 +1,13 @@
 """Means of what nodes measured."""
 
+import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shoal.core.metric import Means
+from shoal.core.metric import LatestMeans, Means
 
 
 def means(*reports: tuple[dict[str, float], float]) -> dict[str, float]:
@@ -64,3 +67,37 @@ def test_who_has_no_examples_has_no_say(examples: float) -> None:
 
 def test_a_weight_of_nothing_counts_for_nothing() -> None:
     assert means(({"train/loss": math.nan}, 0.0), ({"train/loss": 2.0}, 3.0)) == {"train/loss": 2.0}
+
+
+SAID = st.fixed_dictionaries(
+    {}, optional={name: st.sampled_from([0.1, 0.25, 3.0, 1e300, math.nan]) for name in ("eval/loss", "eval/accuracy")}
+)
+STEPS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([0.0, 3.0, 7.0]), st.none() | SAID), max_size=12)
+
+
+def same(found: dict[str, float], expected: dict[str, float]) -> bool:
+    return found.keys() == expected.keys() and all(
+        math.isclose(found[name], value, rel_tol=1e-12) or (math.isnan(found[name]) and math.isnan(value))
+        for name, value in expected.items()
+    )
+
+
+@given(STEPS)
+def test_the_means_over_last_reports_are_those_of_the_last_reports_alone(steps) -> None:
+    """Whatever came before, and whoever has gone; after a restart too, to the last bit."""
+    made, last = LatestMeans(), {}
+    for node, examples, said in steps:
+        if said is None:
+            made.drop(node)
+            last.pop(node, None)
+        elif said and examples:
+            last[node] = {"eval/examples": examples, **said}
+            made.take(node, last[node] | {"train/loss": 9.0})
+        else:
+            made.take(node, {"eval/examples": 0.0, **said})
+    plain = Means()
+    for node, said in last.items():
+        plain.add({n: v if abs(v) < 1e100 else math.nan for n, v in said.items()}, 1.0, node)
+    assert same(made.values(), plain.values())
+    again = LatestMeans.restore(json.loads(json.dumps(made.state(), allow_nan=False)))
+    assert repr(again.values()) == repr(made.values())

@@ -14,6 +14,7 @@ from shoal import __version__
 from shoal_coordinator import describe
 from shoal_coordinator.access import Coord, label
 from shoal_coordinator.access import Reader as Reads
+from shoal_coordinator.measure_views import Provisional
 from shoal_coordinator.news import (
     Event,
     Greeting,
@@ -127,9 +128,17 @@ async def _event(coordinator: Coordinator, item: Item) -> Event | None:
     data = {"job": item.job, **item.data}
     if "at" in data:
         data["at"] = iso(data["at"])
+    if item.topic == "metrics":
+        data["provisional"] = _provisional(coordinator, item)
     if item.topic == "note":
         data["id"] = item.id
     return StreamEvent.model_validate({"event": item.topic, "data": data}).root
+
+
+def _provisional(coordinator: Coordinator, item: Item) -> Provisional | None:
+    """How many have measured the version that the item has metrics of; nodes' own say, the held-out data's does not."""
+    record, metrics = coordinator.records.get(item.job), item.data["metrics"]
+    return describe.provisional(record.driver if record is not None else None, item.data["number"], metrics)
 
 
 async def _version(coordinator: Coordinator, job: str, number: int) -> VersionNews | None:
@@ -142,4 +151,5 @@ async def _version(coordinator: Coordinator, job: str, number: int) -> VersionNe
     if not rows or rows[0].number != number:
         return None
     before, until = coordinator.ledger.spent(job, [rows[-1].number, number])
-    return VersionNews(job=job, **dict(describe.version(rows[0], start, before, until)))
+    driver = coordinator.record(job).driver
+    return VersionNews(job=job, **dict(describe.version(driver, rows[0], start, before, until)))
