@@ -17,9 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.metric import EVAL_WEIGHT
 from shoal_coordinator.peer_views import Peering
 
 WITHOUT_SERVER = ("away", "handover")
+
+EXAMPLES_MAX = 2.0**53
+"""What a peer says beyond that has no say."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,6 +69,29 @@ def _heard(words: Mapping[str, Peering]) -> dict[str, int]:
 
 def _seen(node: str, word: Peering) -> dict[str, int]:
     return {**word.seen, node: max(word.round, word.seen.get(node, 0))}
+
+
+def measured(words: Iterable[Peering], what: str) -> float | None:
+    """Return the mean of "eval/…" over peers, weighted by their examples; of a loss also what they met in training.
+
+    None where nobody has told it, or one of them is not finite: its own row says so.
+    """
+    names = [f"eval/{what}", f"train/{what}"]
+    told = [
+        (word.metrics[name], _examples(word))
+        for word in words
+        if (name := next((name for name in names if name in word.metrics), None)) is not None
+    ]
+    values = [value for value, _ in told if isinstance(value, int | float)]
+    total = sum(weight for _, weight in told)
+    if not told or len(values) < len(told) or not total > 0:
+        return None
+    return sum(value * weight for value, (_, weight) in zip(values, told, strict=True)) / total
+
+
+def _examples(word: Peering) -> float:
+    found = word.metrics.get(EVAL_WEIGHT)
+    return found if isinstance(found, int | float) and 0 < found <= EXAMPLES_MAX else min(word.weight, EXAMPLES_MAX)
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -41,6 +41,8 @@ class Condition:
     text: str
     job: str = ""
     node: str = ""
+    jobs: tuple[str, ...] = ()
+    """All jobs that it bears on, where it is about none alone: a node that is lost is lost to all of its jobs."""
 
     @property
     def key(self) -> Key:
@@ -57,7 +59,7 @@ class JobNow:
     usual_s: float | None
     """What its last versions took; None: there were none."""
     lost: tuple[str, ...] = ()
-    """Members that have fallen silent, and have not left."""
+    """Nodes that take part, have fallen silent, and have not left."""
     got: int = 0
     quorum: int = 0
     """Reports that its round has, and needs. 0: it is not below its quorum."""
@@ -86,7 +88,7 @@ class Limits:
 
 def conditions(now: Now, limits: Limits, open_keys: frozenset[Key] = frozenset()) -> list[Condition]:
     """All that hold. `open_keys`: what is alerted of already, for which less is enough to go on."""
-    found = [condition for job in now.jobs for condition in _of_job(job, limits)]
+    found = [*_lost(now.jobs), *(condition for job in now.jobs for condition in _of_job(job, limits))]
     low = limits.disk_bytes * (DISK_AGAIN if ("disk-low", "", "") in open_keys else 1.0)
     if now.free_bytes is not None and now.free_bytes < low:
         left = f"{now.free_bytes / 2**20:,.0f} MiB"
@@ -94,9 +96,18 @@ def conditions(now: Now, limits: Limits, open_keys: frozenset[Key] = frozenset()
     return found
 
 
+def _lost(jobs: Sequence[JobNow]) -> Iterable[Condition]:
+    """One condition for each lost node, however many jobs miss it."""
+    missing: dict[str, list[str]] = {}
+    for job in jobs:
+        for node in job.lost:
+            missing.setdefault(node, []).append(job.name)
+    for node, names in sorted(missing.items()):
+        go = f"job {names[0]} goes" if len(names) == 1 else f"{len(names)} jobs go"
+        yield Condition("node-lost", f"{node} has fallen silent; {go} on without it", node=node, jobs=tuple(names))
+
+
 def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
-    for node in job.lost:
-        yield Condition("node-lost", f"{node} has fallen silent", job.name, node)
     for node, why in job.limited:
         yield Condition("node-limited", f"{node}: {why}", job.name, node)
     if job.quorum:

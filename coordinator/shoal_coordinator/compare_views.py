@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from shoal_coordinator.views import Job, Metric
+from shoal_coordinator.measure_views import Metric
+from shoal_coordinator.views import Job
 
 
 class ComparedLine(BaseModel):

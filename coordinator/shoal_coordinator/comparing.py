@@ -17,8 +17,8 @@ from sqlalchemy import select
 from shoal.compare import SHARE, smaller_is_better
 from shoal_coordinator import describe
 from shoal_coordinator.compare_views import ComparedLine, ComparedRun, Comparison, Reached
+from shoal_coordinator.measure_views import Metric
 from shoal_coordinator.tables import versions
-from shoal_coordinator.views import Metric
 
 if TYPE_CHECKING:
     from shoal_coordinator.service import Coordinator

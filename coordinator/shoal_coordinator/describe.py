@@ -12,7 +12,7 @@ from shoal.core.hub import Hub
 from shoal.core.message import Order
 from shoal.core.tree import Tree
 from shoal.core.words import counted
-from shoal_coordinator import history, peer_views, views
+from shoal_coordinator import headline, history, peer_views, views
 from shoal_coordinator.jump import JUMP
 from shoal_coordinator.ledger import Spent
 from shoal_coordinator.measure_views import Best, Provisional
@@ -139,11 +139,13 @@ def _share(coordinator: Coordinator, driver: Driver, node: str) -> float:
 def _job(coordinator: Coordinator, record: Record, driver: Driver, known: history.Summary) -> views.Job:
     hub, spec = driver.hub, record.spec
     members = hub.roster.here()
+    selection, chooses = hub.plan.selection, hub.plan.selection.restricts or hub.roster.held
     return views.Job(
         name=spec.name,
         title=spec.title or spec.name,
         state=_state(record, driver),
         state_why=driver.trouble or _why(hub),
+        headline=_headline(coordinator, driver, known),
         algorithm=driver.hub.algorithm.name,
         schedule=driver.hub.schedule.name,
         mode=hub.mode,
@@ -153,7 +155,8 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         progress=_progress(coordinator, driver),
         idle=hub.idle and not driver.restoring,
         eta_s=None if _is_open(driver) else _eta(driver),
-        nodes=len(members),
+        nodes=sum(not selection.excludes(m.candidate) for m in members) if chooses else len(members),
+        members=len(members),
         busy=sum(1 for member in members if member.order is not None),
         created_at=iso(record.created_at),
         started_at=iso(known.started_at),
@@ -170,6 +173,11 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         tags=list(record.tags),
         labels=labelled(record),
     )
+
+
+def _headline(coordinator: Coordinator, driver: Driver, known: history.Summary) -> str:
+    found = headline.facts(driver, known, coordinator.presence.lost, coordinator.peers.now(driver.name))
+    return headline.headline(found)
 
 
 def _best(known: history.Summary) -> Best | None:
@@ -317,6 +325,9 @@ def _job_node(coordinator: Coordinator, driver: Driver, node: str) -> views.JobN
         metrics=doing.metrics,
         losses=list(doing.losses),
         away=_is_away(order),
+        left_out=driver.hub.plan.selection.excludes(member.candidate),
+        deadlines_missed=member.deadlines.count("-"),
+        deadlines=len(member.deadlines),
         resting=order is None and not driver.ended and _rests(driver, node),
         up_bytes=coordinator.ledger.of_node[driver.name, node, "up"],
         down_bytes=coordinator.ledger.of_node[driver.name, node, "down"],
@@ -397,8 +408,12 @@ class Teller:
                 self._coordinator.broadcast.tell(Item("traffic", driver.name, data))
             share = {"progress": round(_progress(self._coordinator, driver), 2)} if _is_open(driver) else {}
             now = {"why": _why(driver.hub), "idle": driver.hub.idle, "ends": _eta(driver) is not None, **share}
+            now |= {"headline": "" if driver.restoring else self._headline(driver)}
             if self._is_new((driver.name, "now"), now):
                 self._coordinator.broadcast.tell(Item("job", driver.name, {}))
+
+    def _headline(self, driver: Driver) -> str:
+        return _headline(self._coordinator, driver, history.Summary())
 
     def _tell_nodes(self, driver: Driver) -> None:
         fresh = []

@@ -60,8 +60,7 @@ def _is_number(value: Any) -> bool:
 
 def asked(metrics: dict[str, Any]) -> int | None:
     """Return how many nodes the "eval/…" should rest on, where versions are made of a few reports each."""
-    found = metrics.get(EVAL_ASKED)
-    return int(found) if _is_number(found) else None
+    return int(metrics[EVAL_ASKED]) if _is_number(metrics.get(EVAL_ASKED)) else None
 
 
 def is_part(metrics: dict[str, Any]) -> bool:
@@ -79,7 +78,7 @@ def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:
 
 
 def complete(connection: Connection, job: str, before: int | None = None) -> None:
-    """Let the accuracy of the newest version (of those before `before`) count: its round has closed, or the job ended."""
+    """Let the accuracy of the newest version (before `before`) count: its round has closed, or the job has ended."""
     mine = (versions.c.job == job, *(() if before is None else (versions.c.number < before,)))
     newest = select(versions.c.number, versions.c.metrics).where(*mine).order_by(versions.c.number.desc()).limit(1)
     row = connection.execute(newest).first()

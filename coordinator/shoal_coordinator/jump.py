@@ -4,6 +4,9 @@ The rule, over the versions of a job of dynamic averaging: the last `WINDOW` too
 the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
 found, so each change is told once. Learning itself makes synchronisations rarer, never more frequent.
 
+Or what nodes measure says it outright: the loss of each of the last `LOSS_WINDOW` versions is more than `LOSS_FACTOR`
+times that of every one of the `WINDOW` before them. Where the threshold follows the data, the rate may stay the same.
+
 Where violations came at random (as a Poisson process) one comparison in 16 would be a false alarm; real ones are far
 more regular, because nodes that start from one model take about as long to leave it.
 """
@@ -24,8 +27,14 @@ WINDOW = 6
 
 FACTOR = 2.5
 
-JUMP, SINCE = "jump", "jump.since"
-"""Numbers of a version at which a jump was found: by how much the rate has risen, and since which version."""
+LOSS_WINDOW = 3
+LOSS_FACTOR = 1.5
+LOSSES = ("train/loss", "eval/loss", "held_out/loss")
+"""Metrics that tell of it, the quickest first."""
+
+JUMP, SINCE, BY_LOSS = "jump", "jump.since", "jump.loss"
+"""Numbers of a version at which a jump was found: by how much the rate (or, with the third, the loss) has risen, and
+since which version."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,16 @@ def jump(closed: Sequence[Closed]) -> float | None:
     return ratio if ratio >= FACTOR and last[-1].threshold >= before[0].threshold else None
 
 
+def loss_jump(losses: Sequence[float]) -> float | None:
+    """By how much the loss has risen, when it has; `losses`: those of measured versions, oldest first."""
+    if len(losses) < WINDOW + LOSS_WINDOW:
+        return None
+    before, last = losses[-WINDOW - LOSS_WINDOW : -LOSS_WINDOW], losses[-LOSS_WINDOW:]
+    if max(before) <= 0 or min(last) <= LOSS_FACTOR * max(before):
+        return None
+    return (sum(last) / LOSS_WINDOW) / (sum(before) / WINDOW)
+
+
 def threshold(numbers: Mapping[str, Any]) -> float | None:
     """Above what a schedule synchronises, as its numbers tell: Delta of `drift`, Theta of `variance`."""
     found = numbers.get("delta", numbers.get("theta"))
@@ -56,7 +75,7 @@ def find(connection: Connection, job: str, version: Version) -> str | None:
     """Look for a jump at a version that was just written down; marks it, and says it in a sentence."""
     if threshold(version.numbers) is None:
         return None
-    columns = (versions.c.number, versions.c.opened, versions.c.closed, versions.c.numbers)
+    columns = (versions.c.number, versions.c.opened, versions.c.closed, versions.c.numbers, versions.c.metrics)
     query = select(*columns).where(versions.c.job == job, versions.c.number.between(1, version.number))
     rows = connection.execute(query.order_by(versions.c.number.desc()).limit(2 * WINDOW)).all()
     limits = [threshold(row.numbers) for row in rows]
@@ -64,9 +83,26 @@ def find(connection: Connection, job: str, version: Version) -> str | None:
         return None
     pairs = zip(rows, limits, strict=True)
     rise = jump([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
-    if rise is None:
+    by_loss = None if rise is not None else _loss_jump(rows[::-1])
+    if rise is not None:
+        marks = {JUMP: rise, SINCE: version.number - WINDOW}
+        text = f"models drift apart {rise:.1f} times as fast since version {version.number - WINDOW}"
+    elif by_loss is not None:
+        rise, since, name = by_loss
+        marks = {JUMP: rise, SINCE: since, BY_LOSS: 1.0}
+        text = f"{name} is {rise:.1f} times as high since version {since}"
+    else:
         return None
-    since = version.number - WINDOW
     here = (versions.c.job == job, versions.c.number == version.number)
-    connection.execute(update(versions).where(*here).values(numbers={**rows[0].numbers, JUMP: rise, SINCE: since}))
-    return f"models drift apart {rise:.1f} times as fast since version {since}: the data seem to have changed"
+    connection.execute(update(versions).where(*here).values(numbers={**rows[0].numbers, **marks}))
+    return f"{text}: the data seem to have changed"
+
+
+def _loss_jump(rows: Sequence[Any]) -> tuple[float, int, str] | None:
+    """By how much a loss has risen, since which version, and which loss; `rows`: versions, oldest first."""
+    for name in LOSSES:
+        told = [(row.number, row.metrics[name]) for row in rows if isinstance(row.metrics.get(name), int | float)]
+        rise = loss_jump([loss for _, loss in told])
+        if rise is not None:
+            return rise, told[-LOSS_WINDOW][0], name
+    return None

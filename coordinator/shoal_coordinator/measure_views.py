@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from pydantic import BaseModel, Field
+
+Metric = float | Literal["NaN", "Infinity", "-Infinity"]
+Metrics = dict[str, Metric]
+Told = dict[
+    Annotated[str, Field(max_length=64)],
+    Annotated[float, Field(allow_inf_nan=False)] | Literal["NaN", "Infinity", "-Infinity"],
+]
+"""Metrics as a node tells them."""
 
 
 class Best(BaseModel):

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, Field
 
-from shoal_coordinator.views import Metrics
+from shoal_coordinator.measure_views import Metrics
 
 LABEL = r"^[a-z][a-z0-9._-]{0,39}$"
 Label = Annotated[str, Path(pattern=LABEL, description="begins with a letter", examples=["production"])]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from shoal_coordinator import views
-from shoal_coordinator.measure_views import Provisional
+from shoal_coordinator.measure_views import Metrics, Provisional
 from shoal_coordinator.observe_views import Alert, Failure
 from shoal_coordinator.peer_views import PeersNews
 
@@ -76,7 +76,7 @@ class MetricsNews(BaseModel):
     job: str
     at: str
     number: int
-    metrics: views.Metrics
+    metrics: Metrics
     provisional: Provisional | None = Field(None, description="as of the version, with all that is known of it")
 
 

@@ -45,9 +45,14 @@ def _part(coordinator: Coordinator, job: str, node: str, count: int, at: float |
     record = coordinator.records.get(job)
     member = record.driver.hub.roster.get(node) if record is not None and record.driver is not None else None
     doing, book = coordinator.presence.doing.get((job, node)), coordinator.ledger.of_node
+    here = member is not None and member.here and record is not None and record.ended_at is None
+    left_out = ""
+    if here and member is not None and record is not None and record.driver is not None:
+        left_out = record.driver.hub.plan.selection.excludes(member.candidate)
     return views.NodePart(
         job=job,
-        here=member is not None and member.here and record is not None and record.ended_at is None,
+        here=here and not left_out,
+        left_out=left_out,
         reports=count,
         reported_at=iso(at),
         up_bytes=book.get((job, node, "up"), 0),

@@ -130,6 +130,7 @@ class Alert(BaseModel):
     kind: Kind
     job: str = Field(description="empty: about none")
     node: str = Field(description="empty: about none")
+    jobs: list[str] = Field([], description="that it bears on, where it is about none alone: those that miss a node")
     text: str
     raised_at: str
     cleared_at: str | None

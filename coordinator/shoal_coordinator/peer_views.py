@@ -10,6 +10,7 @@ from shoal.heads import NAME
 from shoal.trust.keys import PUBLIC
 from shoal.trust.papers import PEERS_MAX, Url
 from shoal_coordinator import ledger, papers
+from shoal_coordinator.measure_views import Metrics, Told
 
 PROJECTIONS = 32
 
@@ -128,6 +129,7 @@ class Peering(BaseModel):
     refused: dict[Code, Count] = Field({}, max_length=256, description="what it has refused, by code")
     quarantine: list[Name] = Field([], max_length=PEERS_MAX, description="with whom it begins nothing any more")
     budget: Budget | None = Field(None, description="null: it has none")
+    metrics: Told = Field({}, max_length=64, description="what its last local round has measured")
     sketch: Projection = Field([], description=f"{PROJECTIONS} projections of weight · model; empty: none is known")
     books: Projection = Field([], description="the same of weight · (base + what it has learned since it went away)")
 
@@ -166,6 +168,7 @@ class PeerRow(BaseModel):
     term: int | None = None
     round: int | None = None
     weight: float | None = None
+    metrics: Metrics = Field({}, description="what its last local round has measured")
     seen: dict[str, int] = Field({}, description="by peer, the local rounds that its model holds")
     coverage: float | None = Field(None, description="of all local rounds, the share that its model holds")
     peers: dict[str, Edge] = Field({}, description="the others, as it sees them")
@@ -182,6 +185,9 @@ class PeersPoint(BaseModel):
     consensus: float | None = Field(description="how far models are from their mean, relative to that")
     residual: float | None = Field(description="what the sum of weighted models has that nobody learned, relative")
     coverage: float | None = Field(description="of all local rounds, the share that a model holds, in the mean")
+    rounds: int = Field(0, description="local rounds that the furthest has made")
+    accuracy: float | None = Field(None, description="of their models, each on its own data, weighted by its examples")
+    loss: float | None = Field(None, description="the same of the loss")
 
 
 class PeerNews(PeerRow):

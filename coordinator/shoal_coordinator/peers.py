@@ -91,6 +91,9 @@ class Peers:
             consensus=agreement.consensus(fresh.values()),
             residual=agreement.residual(one.word for one in away.values()),  # what the silent hold is not lost
             coverage=agreement.mean(list(agreement.coverage(fresh).values())),
+            rounds=max((word.round for word in fresh.values()), default=0),
+            accuracy=agreement.measured(fresh.values(), "accuracy"),
+            loss=agreement.measured(fresh.values(), "loss"),
         )
 
     def view(self, job: str, roster: Mapping[str, Peer], version: int | None) -> JobPeers:
@@ -150,6 +153,7 @@ def _row(
             "term": word.term,
             "round": word.round,
             "weight": word.weight,
+            "metrics": word.metrics,
             "seen": {name: count for name, count in word.seen.items() if name in roster},
             "coverage": share,
             "peers": {name: edge for name, edge in word.peers.items() if name in roster},

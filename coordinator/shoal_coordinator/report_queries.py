@@ -16,9 +16,10 @@ from sqlalchemy import ColumnElement, Float, Row, Select, case, cast, func, lite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shoal_coordinator.dialects import finite, said, whole_sum
+from shoal_coordinator.measure_views import Metric
 from shoal_coordinator.report_views import Bands, Heat, HeatRow, Line, Phases, ReportRow
 from shoal_coordinator.tables import reports, traffic
-from shoal_coordinator.views import Metric, iso
+from shoal_coordinator.views import iso
 
 MEASURED = ("seconds", "wait_s", "download_s", "train_s", "upload_s", "fold_s", "staleness", "norm", "weight")
 """Columns of a report that can be drawn."""

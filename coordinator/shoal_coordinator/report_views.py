@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from shoal_coordinator.views import Metric, Metrics
+from shoal_coordinator.measure_views import Metric, Metrics
 
 
 class Phases(BaseModel):

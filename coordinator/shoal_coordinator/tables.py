@@ -212,6 +212,7 @@ alerts = Table(
     Column("kind", String(16), nullable=False),
     Column("job", String(63), nullable=False),  # "": of none, as below
     Column("node", String(63), nullable=False),
+    Column("jobs", JSON, nullable=False, server_default="[]"),  # that it bears on, where it is about none alone
     Column("text", String, nullable=False),
     Column("raised_at", Float, nullable=False),
     Column("cleared_at", Float),

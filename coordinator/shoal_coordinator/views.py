@@ -13,12 +13,10 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from shoal_coordinator.measure_views import Best, Provisional
+from shoal_coordinator.measure_views import Best, Metric, Metrics, Provisional
 from shoal_coordinator.peer_views import Contact, GoesOn, Rebuilt
 from shoal_coordinator.presence import Availability
 
-Metric = float | Literal["NaN", "Infinity", "-Infinity"]
-Metrics = dict[str, Metric]
 INFO_BYTES_MAX = 8192
 DEPTH_MAX = 32
 DRAFT_CHARS_MAX = 64 * 1024
@@ -85,6 +83,7 @@ class Job(BaseModel):
         examples=["round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship"],
     )
     idle: bool = Field(False, description="no node works for it, and none will before what `state_why` says has come")
+    headline: str = Field("", description="what a reader wants to know first, in a sentence")
     algorithm: str = Field(examples=["fedavg"])
     schedule: str = Field(examples=["rounds"])
     mode: Mode = Field(
@@ -96,7 +95,8 @@ class Job(BaseModel):
     versions: int | None = Field(description="versions wanted; null where they come as they like")
     progress: float = Field(description="0 to 1")
     eta_s: float | None = Field(description="at the pace of the last versions; null: not known, or nothing goes on")
-    nodes: int
+    nodes: int = Field(description="that take part and are here")
+    members: int = Field(0, description="that have joined and are here: the selection may leave some of them out")
     busy: int
     created_at: str
     started_at: str | None
@@ -179,6 +179,9 @@ class JobNode(BaseModel):
     seconds: float | None = Field(description="from order to report, the last time")
     metrics: Metrics
     losses: list[Metric] = Field([], description="train/loss of its last reports, oldest first")
+    left_out: str = Field("", description="why it takes no part: the job's selection excludes it; empty: it does")
+    deadlines_missed: int = Field(0, description="of the last rounds that had asked it")
+    deadlines: int = Field(0, description="how many rounds those are, ten at most")
     resting: bool = Field(False, description="left out for a while: it alone kept causing synchronisations")
     away: bool = Field(False, description="it carries on without the coordinator, or is asked to hand back what it has")
     up_bytes: int
@@ -230,6 +233,7 @@ class NodePart(BaseModel):
 
     job: str
     here: bool = Field(description="whether it takes part now")
+    left_out: str = Field("", description="why it takes no part though it has joined: the job's selection excludes it")
     reports: int = Field(description="that counted, as far as they are kept")
     reported_at: str | None = Field(description="when the last of them counted")
     up_bytes: int

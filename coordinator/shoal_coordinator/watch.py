@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, RowMapping, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, select, tuple_, update
 
 from shoal.core.errors import StorageFailed
 from shoal.runtime.store import FileBodies
@@ -17,6 +17,7 @@ from shoal.schedules.rounds import Rounds
 from shoal_coordinator.alerts import Alarms, Condition, JobNow, Key, Limits, Now, conditions
 from shoal_coordinator.database import Database
 from shoal_coordinator.driver import Driver
+from shoal_coordinator.headline import missed
 from shoal_coordinator.presence import Presence
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.stream import Broadcast, Item
@@ -28,6 +29,9 @@ log = structlog.get_logger()
 
 KEPT = 1000
 """Newest alerts that are kept."""
+
+JOBS_MAX = 50
+"""Jobs that an alert names."""
 
 RECENT_MAX = 200
 """Failures that are looked through for it."""
@@ -63,14 +67,14 @@ class Watch:
     def load(self, connection: Connection) -> None:
         """Know what others have raised."""
         found = connection.execute(select(alerts).where(alerts.c.cleared_at.is_(None))).all()
-        rows = [row for row in found if self._around.concerns(row.job)]
+        rows = [row for row in found if self._minds((row.kind, row.job, row.node))]
         self._alarms.open |= {(row.kind, row.job, row.node) for row in rows}
         self._around.presence.lost |= {row.node for row in rows if row.kind == "node-lost"}
 
     async def look(self) -> None:
         """Raise and clear."""
         now = time.monotonic()
-        self._alarms.open = {key for key in self._alarms.open if self._around.concerns(key[1])}
+        self._alarms.open = {key for key in self._alarms.open if self._minds(key)}
         jobs = self._going_on()
         bad = await self._bad_numbers(jobs) if jobs else {}
         state = Now(tuple(self._job(driver, now, bad) for driver in jobs), self._free_bytes())
@@ -84,6 +88,10 @@ class Watch:
             raise
         for row in rows:
             self.tell(row)
+
+    def _minds(self, key: Key) -> bool:
+        """Whether that alert is raised and cleared here: of a lost node by every coordinator that runs a job of its."""
+        return key[0] == "node-lost" or self._around.concerns(key[1])
 
     def tell(self, row: dict[str, Any]) -> None:
         """Let browsers know of an alert, and who is to be told elsewhere."""
@@ -124,7 +132,7 @@ class Watch:
             name,
             waited_s=now - self._ran[name][1] if with_server else 0.0,
             usual_s=median(hub.seconds) if hub.seconds else None,
-            lost=tuple(m.node for m in hub.roster.all() if not m.here and m.node in presence.lost),
+            lost=missed(hub, presence.lost),
             limited=tuple(sorted(hub.limited.items())),
             got=got,
             quorum=quorum,
@@ -154,16 +162,23 @@ class Watch:
         return found
 
 
+def _open(kind: str, job: str, node: str) -> ColumnElement[bool]:
+    """The row of an alert that is not over."""
+    mine = (alerts.c.kind == kind) & (alerts.c.job == job) & (alerts.c.node == node)
+    return mine & alerts.c.cleared_at.is_(None)
+
+
 def _keep(connection: Connection, raised: list[Condition], cleared: list[Key]) -> list[dict[str, Any]]:
-    """Write down what was raised and cleared; the rows as they are then."""
+    """Write down what was raised and cleared; the rows as they are then. Another coordinator may have raised it."""
     now, numbers = time.time(), []
     for condition in raised:
+        if connection.execute(select(alerts.c.id).where(_open(*condition.key))).first() is not None:
+            continue
         row = {"kind": condition.kind, "job": condition.job, "node": condition.node, "text": condition.text[:1000]}
-        made = connection.execute(alerts.insert().values(raised_at=now, **row).returning(alerts.c.id))
-        numbers.append(made.scalar_one())
-    for kind, job, node in cleared:
-        one = (alerts.c.kind == kind) & (alerts.c.job == job) & (alerts.c.node == node) & alerts.c.cleared_at.is_(None)
-        gone = connection.execute(update(alerts).where(one).values(cleared_at=now).returning(alerts.c.id))
+        values = {"raised_at": now, "jobs": list(condition.jobs[:JOBS_MAX]), **row}
+        numbers.append(connection.execute(alerts.insert().values(values).returning(alerts.c.id)).scalar_one())
+    for key in cleared:
+        gone = connection.execute(update(alerts).where(_open(*key)).values(cleared_at=now).returning(alerts.c.id))
         numbers += gone.scalars().all()
     over = select(alerts.c.id).order_by(alerts.c.id.desc()).offset(KEPT).limit(1).scalar_subquery()
     connection.execute(delete(alerts).where(alerts.c.id <= over, alerts.c.cleared_at.is_not(None)))

@@ -38,9 +38,13 @@ def alerts(
 
 def alert_table(rows: list[dict[str, Any]]) -> Table:
     """One line for each."""
+    from shoal.core.selection import listed
+
     made = table("id", "raised", "kind", "job", "what", "over", "acknowledged", right=["id"], prose=["what"])
     for row in rows:
         times = [(row[name] or "–")[:19].replace("T", " ") for name in ("raised_at", "cleared_at", "seen_at")]
         kind = f"[red]{row['kind']}[/]" if row["cleared_at"] is None else row["kind"]
-        made.add_row(str(row["id"]), times[0], kind, safe(row["job"]), safe(row["text"]), *times[1:])
+        made.add_row(
+            str(row["id"]), times[0], kind, safe(listed(row["jobs"] or [row["job"]])), safe(row["text"]), *times[1:]
+        )
     return made

@@ -60,7 +60,8 @@ class Seen:
     def alert(self, data: dict[str, Any]) -> None:
         """Say once what operators are told of this job, or of the coordinator as a whole: a job that waits for room on
         its disk waits for ever otherwise, and nobody knows why."""
-        if data["job"] in ("", self.job["name"]) and data["cleared_at"] is None and data["id"] not in self.alerts:
+        concerned = data["jobs"] or [data["job"] or self.job["name"]]
+        if self.job["name"] in concerned and data["cleared_at"] is None and data["id"] not in self.alerts:
             self.alerts.add(data["id"])
             out.warn(f"{data['kind']}: {data['text']}")
 

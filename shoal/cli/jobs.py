@@ -114,6 +114,8 @@ def summary(job: dict[str, Any]) -> Table:
     style, waits = ("yellow", "waits: ") if job.get("idle") else ("dim", "")
     why = f" [{style}]({waits}{safe(job['state_why'])})[/]" if job["state_why"] else ""
     rows += [("state", state(job["state"]) + why)]
+    if job.get("headline"):
+        rows += [("now", safe(job["headline"]))]
     if job.get("mode_since"):
         since = job["mode_since"][:19].replace("T", " ")
         rows += [("mode", f"{job['mode']}: {MODES[job['mode']]} [dim](since {since} UTC)[/]")]
@@ -122,7 +124,7 @@ def summary(job: dict[str, Any]) -> Table:
         rows += [("rebuilt", f"{safe(where)} [dim](what was before is not known here)[/]")]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
-    rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", str(job["nodes"]))]
+    rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", _taking_part(job))]
     if job.get("tags"):
         rows.append(("tags", safe(", ".join(job["tags"]))))
     if job["metrics"]:
@@ -141,6 +143,12 @@ def summary(job: dict[str, Any]) -> Table:
     return pairs(rows)
 
 
+def _taking_part(job: dict[str, Any]) -> str:
+    """How many nodes take part, and how many others have joined that the job's selection leaves out."""
+    others = job.get("members", 0) - job["nodes"]
+    return str(job["nodes"]) + (f" [dim]({others} more have joined and are left out)[/]" if others > 0 else "")
+
+
 def node_table(nodes: list[dict[str, Any]]) -> Table:
     """A job's nodes."""
     columns = ("node", "state", "reports", "weight", "seconds", "accuracy", "up", "down")
@@ -148,7 +156,7 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
     for node in nodes:
         rows.add_row(
             node["name"],
-            state(node["state"]) + (" [yellow](away)[/]" if node.get("away") else ""),
+            state(node["state"]) + _apart(node),
             str(node["reports"]),
             number(node.get("weight")),
             seconds(node.get("seconds")),
@@ -157,6 +165,13 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
             size(node["down_bytes"]),
         )
     return rows
+
+
+def _apart(node: dict[str, Any]) -> str:
+    """Why a node is not with the coordinator, or not asked."""
+    if node.get("left_out"):
+        return f" [yellow](left out: {safe(node['left_out'])})[/]"
+    return " [yellow](away)[/]" if node.get("away") else ""
 
 
 _NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")

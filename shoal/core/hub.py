@@ -279,7 +279,7 @@ class Hub(HubActs):
         return [Measured(version, means.values())]
 
     def _measure_latest(self, report: Report) -> list[Effect]:
-        """The newest version's metrics where versions are made of a few reports: "eval/…" over every node's last one."""
+        """The newest version's metrics where versions are made of a few reports: "eval/…" over all nodes' last ones."""
         self.latest.take(report.node, report.metrics)
         means = self.gathered.means.setdefault(self.version, Means())
         other = {name: value for name, value in report.metrics.items() if not name.startswith("eval/")}

@@ -10,6 +10,7 @@ from shoal.core.hub_bounds import HubBounds
 from shoal.core.hub_state import Calm, Phase
 from shoal.core.machine import Effect, Note, Save, Send, Version, Wake
 from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
+from shoal.core.roster import DEADLINES_KEPT
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
 from shoal.core.selection import listed
 from shoal.core.shards import Sharded
@@ -192,7 +193,10 @@ class HubActs(HubBounds):
         for report in gathered.reports:
             if report.order not in gathered.counted:
                 self.limited.pop(report.node, None)
-        self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
+        if self.mode == "server":  # how long the job was away says nothing of the rounds to come
+            self.seconds = (*self.seconds, now - opened)[-SECONDS_KEPT:]
+        if self.schedule.renews and not self.schedule.again:
+            self._note_deadlines(close.late)
         if not close.keep:
             self._withdraw()
         self.clear_round()
@@ -220,6 +224,13 @@ class HubActs(HubBounds):
         """Those among them that may be asked: while their order stood, an operator may have drained them."""
         barred = self.barred(now).keys() | self.roster.held
         return tuple(node for node in nodes if node not in barred)
+
+    def _note_deadlines(self, late: bool) -> None:
+        """Remember who has reported in a round, and who has not though it went on to its deadline."""
+        for node in self.gathered.asked:
+            if late or node in self.gathered.norms:
+                member = self.roster[node]
+                member.deadlines = (member.deadlines + ("+" if node in self.gathered.norms else "-"))[-DEADLINES_KEPT:]
 
     @property
     def _is_last(self) -> bool:

@@ -76,7 +76,8 @@ class LatestMeans:
 
     def __init__(self) -> None:
         self._said: dict[str, Metrics] = {}
-        self._sums: dict[str, tuple[int, int, int]] = {}  # weighted sum and weights in parts, and how many are not finite
+        self._sums: dict[str, tuple[int, int, int]] = {}
+        """By name: the weighted sum and the sum of weights, in parts, and how many values are not finite."""
 
     def take(self, node: str, metrics: Metrics) -> None:
         """Replace what the node reported before; a report without "eval/…" leaves that as it was."""

@@ -19,6 +19,9 @@ FAILURES_MAX = 3
 PAUSE_S, PAUSE_S_MAX = 60.0, 3600.0
 """The first such pause, and the longest: each failure after it doubles it. A full disk may be empty again by then."""
 
+DEADLINES_KEPT = 10
+"""Past deadlines of a node that are remembered."""
+
 LISTED = frozenset({"here", "order", "status", "finished", "paused_until", "away", "about"})
 """Of a member: what its roster keeps lists of."""
 
@@ -52,6 +55,8 @@ class Member:
     """The weight of its last update."""
     loss: float | None = None
     """What it then said of its loss."""
+    deadlines: str = ""
+    """Of the last rounds that had asked it, a "+" where its report counted, a "-" where the deadline came first."""
     roster: Roster | None = field(default=None, compare=False, repr=False)
     """Told of what changes, since it keeps lists of it."""
 
@@ -338,6 +343,7 @@ class Roster:
                 "held": m.about.held,
                 "examples": m.examples,
                 "loss": m.loss,
+                "deadlines": m.deadlines,
             }
             for m in self.all()
         ]
@@ -363,6 +369,7 @@ class Roster:
                 about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ())), row.get("held", "")),
                 examples=row.get("examples"),
                 loss=row.get("loss"),
+                deadlines=row["deadlines"],
             )
             roster._adopt(roster[row["node"]])
             roster._time(roster[row["node"]])

@@ -62,6 +62,8 @@ class Close:
     """From now on everybody holds this version: reports are relative to it."""
     last: bool = False
     """The job's training ends with it."""
+    late: bool = False
+    """Its deadline has passed: nodes that were asked and have not reported have missed it."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class Rounds(Schedule):
         deadline = self.deadline(view)
         late, deadline_text = view.now >= view.opened + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:
-            return [Close(f"{deadline_text} with {got} of {wanted}")]
+            return [Close(f"{deadline_text} with {got} of {wanted}", late=True)]
         passed = max(1, floor(log2((view.now - view.opened) / deadline)) + 1) if late else 0
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
         fresh = [node for node in view.idle if node not in view.asked] if missing > 0 else []

@@ -85,7 +85,14 @@ def failure_answers(fake: FakeCoordinator, place: Path) -> None:
 
 def alert_answers(fake: FakeCoordinator, place: Path) -> None:
     """One that stands."""
-    row = {"id": 3, "kind": "node-lost", "job": "digits", "node": "a", "text": "[red]a[/] has fallen silent"}
+    row = {
+        "id": 3,
+        "kind": "node-lost",
+        "job": "",
+        "jobs": ["digits"],
+        "node": "a",
+        "text": "[red]a[/] has fallen silent",
+    }
     row |= {"raised_at": "2026-01-02T03:04:05.000Z", "cleared_at": None, "seen_at": "2026-01-02T03:05:05.000Z"}
     fake.answers = {"GET /alerts": {"alerts": [row], "before": None}, "POST /alerts/3/acknowledge": row}
 

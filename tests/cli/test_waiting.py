@@ -18,12 +18,13 @@ pytestmark = pytest.mark.usefixtures("quick")
 def test_what_operators_are_told_of_is_said_once_to_who_waits(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     """A job that waits for room on the disk says nothing itself."""
     run_answers(fake, place)
-    low = {"id": 1, "kind": "disk-low", "job": "", "text": "12 MiB [are] left", "cleared_at": None}
-    lost = {"id": 2, "kind": "node-lost", "job": "digits", "text": "node-2 has fallen silent", "cleared_at": None}
+    low = {"id": 1, "kind": "disk-low", "job": "", "jobs": [], "text": "12 MiB [are] left", "cleared_at": None}
+    lost = {**low, "id": 2, "kind": "node-lost", "jobs": ["digits"], "text": "node-2 has fallen silent"}
+    elsewhere = ("alert", {**lost, "id": 5, "jobs": ["other"]})
     fake.answers["GET /alerts"] = {"alerts": [{**low, "id": 3, "job": "other"}, low]}
     fake.answers["GET /jobs/digits"] = a_job()
     over = ("alert", {**lost, "id": 4, "cleared_at": "2026-01-02T03:04:12.000Z"})
-    fake.events = [[("hello", {}), ("alert", low), ("alert", lost), over, ("job", a_job(state="done"))]]
+    fake.events = [[("hello", {}), ("alert", low), ("alert", lost), over, elsewhere, ("job", a_job(state="done"))]]
     said = shoal("run", "job.toml", env=at(fake)).stderr.splitlines()
     assert [line for line in said if line.startswith("warning")] == [
         "warning: disk-low: 12 MiB [are] left",

@@ -24,7 +24,6 @@ def test_where_all_is_well_nobody_is_told() -> None:
 @pytest.mark.parametrize(
     ("wrong", "kind", "words"),
     [
-        ({"lost": ("ada",)}, "node-lost", "ada"),
         ({"got": 1, "quorum": 3}, "quorum-missed", "1 of the 3"),
         ({"diverged": "eval/loss is NaN"}, "diverged", "NaN"),
         ({"waited_s": 601.0}, "no-progress", "10 minutes"),
@@ -35,6 +34,15 @@ def test_what_is_wrong_with_a_job(wrong: dict[str, object], kind: str, words: st
     (found,) = conditions(Now((replace(WELL, **wrong),), 10_000), LIMITS)  # type: ignore[arg-type]
     assert (found.kind, found.job) == (kind, "digits")
     assert words in found.text
+
+
+def test_a_lost_node_is_one_alert_however_many_jobs_miss_it() -> None:
+    jobs = tuple(replace(WELL, name=name, lost=("ada", "bob") if name != "c" else ("bob",)) for name in "abc")
+    ada, bob = conditions(Now(jobs, 10_000), LIMITS)
+    assert (ada.key, ada.jobs) == (("node-lost", "", "ada"), ("a", "b"))
+    assert (bob.key, bob.jobs) == (("node-lost", "", "bob"), ("a", "b", "c"))
+    assert "ada has fallen silent; 2 jobs go on without it" in ada.text
+    assert conditions(Now((replace(WELL, lost=("ada",)),)), LIMITS)[0].text.endswith("job digits goes on without it")
 
 
 def test_a_job_whose_versions_take_long_is_waited_for() -> None:

@@ -44,7 +44,7 @@ def test_a_node_is_lost_and_comes_back(tmp_path: Path) -> None:
     with inside(tmp_path / "data", lease_s=0.5, alert_disk_bytes=0) as running:
         stage = set_up(running)
         found = waited(running, "node-lost")
-        assert found["job"] == "main"
+        assert (found["job"], found["jobs"]) == ("", ["main"])
         assert found["node"] in ("n0", "n1", "n2")
         assert found["cleared_at"] is None
         until("all of them", lambda: len(told(running, "node-lost")) == 3)

@@ -145,7 +145,13 @@ def test_the_best_version_of_each_job_is_its_own(tmp_path: Path) -> None:
         for job, metrics in told.items():
             connection.execute(jobs.insert().values(name=job, spec={}, created_at=0.0))
             for n, one in enumerate(metrics):
-                row = {"job": job, "number": n, "digest": f"{job}{n}", "closed_at": 10.0 + n, **history.columns(one, True)}
+                row = {
+                    "job": job,
+                    "number": n,
+                    "digest": f"{job}{n}",
+                    "closed_at": 10.0 + n,
+                    **history.columns(one, True),
+                }
                 connection.execute(versions.insert().values(**common, **row))
         found = {row.name: history.summary(row) for row in connection.execute(history.summaries(list(told)))}
         kept = history.models_to_keep(connection, "good", 2)

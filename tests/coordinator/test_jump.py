@@ -13,7 +13,7 @@ from shoal.core.machine import Save, Timer, Version
 from shoal.core.message import Ref
 from shoal_coordinator import journal
 from shoal_coordinator.journal import Entry, Fed
-from shoal_coordinator.jump import FACTOR, JUMP, SINCE, WINDOW, Closed, jump
+from shoal_coordinator.jump import BY_LOSS, FACTOR, JUMP, SINCE, WINDOW, Closed, jump, loss_jump
 from shoal_coordinator.tables import jobs, metadata, versions
 
 QUIET_S = [1.0] * WINDOW
@@ -47,6 +47,22 @@ def test_a_lower_threshold_explains_it() -> None:
     faster = [0.1] * WINDOW
     assert jump([*spans(QUIET_S, 0.5), *spans(faster, 0.4)]) is None
     assert jump([*spans(QUIET_S, 0.5), *spans(faster, 0.6)]) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "found"),
+    [
+        ([0.2] * WINDOW + [0.2] * 3, None),
+        ([0.2] * WINDOW + [0.9] * 3, 4.5),
+        ([0.2] * WINDOW + [0.9] * 2, None),  # too few to tell
+        ([0.2] * WINDOW + [0.9, 0.29, 0.9], None),  # no more than it varies
+        ([0.6, *[0.2] * (WINDOW - 1), *[0.8] * 3], None),  # as high as that it was before
+        ([2.0, 1.5, 1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2], None),  # learning
+        ([-0.2] * WINDOW + [-0.1] * 3, None),  # below zero a ratio says nothing
+    ],
+)
+def test_what_is_a_jump_of_the_loss(losses: list[float], found: float | None) -> None:
+    assert loss_jump(losses) == (None if found is None else pytest.approx(found))
 
 
 @pytest.fixture
@@ -92,6 +108,19 @@ def test_the_next_change_is_told_again(connection: Connection) -> None:
     calm, storm = [1.0] * 2 * WINDOW, [0.1] * WINDOW
     fed = history([*calm, *storm, *calm, *storm], delta=0.5)
     assert len(warnings(journal.project(connection, "stream", fed))) == 2
+
+
+def test_a_loss_that_rises_is_told_though_synchronisations_come_no_faster(connection: Connection) -> None:
+    """What is known of a version comes after it has closed: so each mark is found at a later one."""
+    told = []
+    for number, fed in enumerate(history([1.0] * 24, delta=0.5)):
+        told += warnings(journal.project(connection, "stream", [fed]))
+        loss = 0.1 if number < 12 else 1.2
+        journal.merge_metrics(connection, "stream", number, {"eval/accuracy": 0.9, "train/loss": loss})
+    assert told == ["train/loss is 12.0 times as high since version 12: the data seem to have changed"]
+    rows = connection.execute(select(versions.c.number, versions.c.numbers).order_by(versions.c.number)).all()
+    marked = {row.number: row.numbers for row in rows if JUMP in row.numbers}
+    assert marked == {15: {"delta": 0.5, JUMP: pytest.approx(12.0), SINCE: 12, BY_LOSS: 1.0}}
 
 
 def test_rounds_are_none_of_its_business(connection: Connection) -> None:

@@ -48,7 +48,10 @@ def test_a_buffers_best_rests_on_all_that_were_at_work(coordinator: Inside) -> N
     stage.orders = {node.node: order_of(node, "main")[0] for node in stage.nodes}
     for node, accuracy, best in (("n0", 0.9, None), ("n1", 0.5, {"accuracy": 0.6, "version": 1, "nodes": 2})):
         assert stage.report(node=node, **said(accuracy, 50 if node == "n0" else 150)).status_code == 200
-        until("its version", lambda before=best: len(coordinator.get("/jobs/main/versions")["versions"]) == 2 + bool(before))
+        until(
+            "its version",
+            lambda before=best: len(coordinator.get("/jobs/main/versions")["versions"]) == 2 + bool(before),
+        )
         assert coordinator.job("main")["best"] == best
     parts = [one["provisional"] for one in coordinator.get("/jobs/main/versions")["versions"]]
     assert parts == [{"reported": 1, "asked": 2}, None, None]

@@ -350,3 +350,18 @@ def test_the_first_reports_of_a_buffer_are_known_to_be_a_part() -> None:
     hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5))
     known = measured(hub, "a", 0.98)
     assert (known["eval/nodes"], known["eval/asked"]) == (1, 5)
+
+
+def test_who_misses_deadlines_is_remembered() -> None:
+    """Over a restart as well. Who was asked beyond the cohort, and came last in a round that was full, missed none."""
+    hub = hub_of(MemoryBodies(), schedule=Rounds(min_nodes=5, deadline_s=10.0), versions=20)
+    for start in range(0, 12 * 11, 11):
+        for node in NODES[:4]:
+            hub.on(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), start + 1.0)
+        hub.on(Timer(), start + 11.0)
+    again = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, hub.state())
+    assert [again.roster[node].deadlines for node in NODES] == ["+" * 10] * 4 + ["-" * 10]
+    full = hub_of(MemoryBodies(), schedule=Rounds(min_nodes=5, cohort=4, over=1), versions=20)
+    for node in NODES[:4]:
+        full.on(report(full, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
+    assert [full.roster[node].deadlines for node in NODES] == ["+"] * 4 + [""]

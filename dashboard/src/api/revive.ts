@@ -38,20 +38,24 @@ export function reviveMetrics(raw: Record<string, unknown> | undefined): Metrics
 }
 
 export function reviveJob({ eta_s, ...raw }: RawJob, now: number): Job {
-  const { mode = "server", mode_since = null, tags = [], labels = {}, idle = false } = raw;
+  const { mode = "server", mode_since = null, tags = [], labels = {}, measured = null, provisional = null } = raw;
+  const { headline = "", members = raw.nodes, idle = false } = raw;
   const eta_at = eta_s === null ? null : now + eta_s * 1000;
-  return { ...raw, mode, mode_since, tags, labels, idle, metrics: reviveMetrics(raw.metrics), eta_at };
+  const known = { mode, mode_since, tags, labels, measured, provisional, headline, members, idle, eta_at };
+  return { ...raw, ...known, metrics: reviveMetrics(raw.metrics) };
 }
 
 export function reviveVersion(raw: RawVersion): Version {
-  return { ...raw, metrics: reviveMetrics(raw.metrics), numbers: reviveMetrics(raw.numbers) };
+  const { provisional = null } = raw;
+  return { ...raw, provisional, metrics: reviveMetrics(raw.metrics), numbers: reviveMetrics(raw.numbers) };
 }
 
 export function reviveNode(raw: RawNode, now: number): JobNode {
   const silent = raw.last_seen_s;
   const losses = (raw.losses ?? []).map((loss) => reviveNumber(loss) ?? NaN);
   const seen_at = silent === null ? null : now - silent * 1000;
-  return { ...raw, metrics: reviveMetrics(raw.metrics), losses, seen_at };
+  const { left_out = "", deadlines = 0, deadlines_missed = 0 } = raw;
+  return { ...raw, metrics: reviveMetrics(raw.metrics), losses, seen_at, left_out, deadlines, deadlines_missed };
 }
 
 export function revivePeer(raw: RawPeer, now: number): Peer {

@@ -1319,6 +1319,12 @@ export interface components {
              */
             job: string;
             /**
+             * Jobs
+             * @description that it bears on, where it is about none alone: those that miss a node
+             * @default []
+             */
+            jobs?: string[];
+            /**
              * Kind
              * @enum {string}
              */
@@ -1922,6 +1928,7 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
+            /** @description of the versions whose accuracy is complete */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
@@ -1936,6 +1943,12 @@ export interface components {
              * @description at the pace of the last versions; null: not known, or nothing goes on
              */
             eta_s: number | null;
+            /**
+             * Headline
+             * @description what a reader wants to know first, in a sentence
+             * @default
+             */
+            headline?: string;
             /**
              * Idle
              * @description no node works for it, and none will before what `state_why` says has come
@@ -1953,6 +1966,17 @@ export interface components {
             labels?: {
                 [key: string]: number;
             };
+            /**
+             * Measured
+             * @description that version
+             */
+            measured?: number | null;
+            /**
+             * Members
+             * @description that have joined and are here: the selection may leave some of them out
+             * @default 0
+             */
+            members?: number;
             /**
              * Metrics
              * @description the newest known, of the newest version that was measured
@@ -1978,13 +2002,18 @@ export interface components {
              * @example digits
              */
             name: string;
-            /** Nodes */
+            /**
+             * Nodes
+             * @description that take part and are here
+             */
             nodes: number;
             /**
              * Progress
              * @description 0 to 1
              */
             progress: number;
+            /** @description null: no node that was asked is still to measure it */
+            provisional?: components["schemas"]["Provisional"] | null;
             /** @description null: all of the job's life has been here */
             rebuilt?: components["schemas"]["Rebuilt"] | null;
             /**
@@ -2054,6 +2083,7 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
+            /** @description of the versions whose accuracy is complete */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
@@ -2068,6 +2098,12 @@ export interface components {
              * @description at the pace of the last versions; null: not known, or nothing goes on
              */
             eta_s: number | null;
+            /**
+             * Headline
+             * @description what a reader wants to know first, in a sentence
+             * @default
+             */
+            headline?: string;
             /**
              * Idle
              * @description no node works for it, and none will before what `state_why` says has come
@@ -2087,6 +2123,17 @@ export interface components {
             labels?: {
                 [key: string]: number;
             };
+            /**
+             * Measured
+             * @description that version
+             */
+            measured?: number | null;
+            /**
+             * Members
+             * @description that have joined and are here: the selection may leave some of them out
+             * @default 0
+             */
+            members?: number;
             /**
              * Metrics
              * @description the newest known, of the newest version that was measured
@@ -2112,13 +2159,18 @@ export interface components {
              * @example digits
              */
             name: string;
-            /** Nodes */
+            /**
+             * Nodes
+             * @description that take part and are here
+             */
             nodes: number;
             /**
              * Progress
              * @description 0 to 1
              */
             progress: number;
+            /** @description null: no node that was asked is still to measure it */
+            provisional?: components["schemas"]["Provisional"] | null;
             /** @description null: all of the job's life has been here */
             rebuilt?: components["schemas"]["Rebuilt"] | null;
             /**
@@ -2177,6 +2229,18 @@ export interface components {
              * @default false
              */
             away?: boolean;
+            /**
+             * Deadlines
+             * @description how many rounds those are, ten at most
+             * @default 0
+             */
+            deadlines?: number;
+            /**
+             * Deadlines Missed
+             * @description of the last rounds that had asked it
+             * @default 0
+             */
+            deadlines_missed?: number;
             /** Down Bytes */
             down_bytes: number;
             /** Failures */
@@ -2189,6 +2253,12 @@ export interface components {
             last_error: string | null;
             /** Last Seen S */
             last_seen_s: number | null;
+            /**
+             * Left Out
+             * @description why it takes no part: the job's selection excludes it; empty: it does
+             * @default
+             */
+            left_out?: string;
             /**
              * Losses
              * @description train/loss of its last reports, oldest first
@@ -2415,6 +2485,8 @@ export interface components {
             };
             /** Number */
             number: number;
+            /** @description as of the version, with all that is known of it */
+            provisional?: components["schemas"]["Provisional"] | null;
         };
         /**
          * Mistake
@@ -2780,6 +2852,12 @@ export interface components {
             /** Job */
             job: string;
             /**
+             * Left Out
+             * @description why it takes no part though it has joined: the job's selection excludes it
+             * @default
+             */
+            left_out?: string;
+            /**
              * Reported At
              * @description when the last of them counted
              */
@@ -2960,6 +3038,14 @@ export interface components {
             coverage?: number | null;
             /** Inbound */
             inbound: boolean;
+            /**
+             * Metrics
+             * @description what its last local round has measured
+             * @default {}
+             */
+            metrics?: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
             /** Name */
             name: string;
             /**
@@ -3041,6 +3127,14 @@ export interface components {
             coverage?: number | null;
             /** Inbound */
             inbound: boolean;
+            /**
+             * Metrics
+             * @description what its last local round has measured
+             * @default {}
+             */
+            metrics?: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
             /** Name */
             name: string;
             /** Peer Id */
@@ -3109,6 +3203,14 @@ export interface components {
             boot: number;
             /** @description null: it has none */
             budget?: components["schemas"]["Budget"] | null;
+            /**
+             * Metrics
+             * @description what its last local round has measured
+             * @default {}
+             */
+            metrics?: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
             /**
              * Peers
              * @default {}
@@ -3195,6 +3297,11 @@ export interface components {
          * @description How the peers did at one moment, over those that carry on and have told so lately; null: it cannot be said.
          */
         PeersPoint: {
+            /**
+             * Accuracy
+             * @description of their models, each on its own data, weighted by its examples
+             */
+            accuracy?: number | null;
             /** At */
             at: string;
             /**
@@ -3208,6 +3315,11 @@ export interface components {
              */
             coverage: number | null;
             /**
+             * Loss
+             * @description the same of the loss
+             */
+            loss?: number | null;
+            /**
              * Peers
              * @description how many carried on
              */
@@ -3217,6 +3329,12 @@ export interface components {
              * @description what the sum of weighted models has that nobody learned, relative
              */
             residual: number | null;
+            /**
+             * Rounds
+             * @description local rounds that the furthest has made
+             * @default 0
+             */
+            rounds?: number;
         };
         /**
          * Phases
@@ -3332,6 +3450,22 @@ export interface components {
              * @default
              */
             why?: string;
+        };
+        /**
+         * Provisional
+         * @description An accuracy that is not complete: nodes that were asked are still to measure, each on its own data.
+         */
+        Provisional: {
+            /**
+             * Asked
+             * @description nodes that it will rest on, if all report
+             */
+            asked: number;
+            /**
+             * Reported
+             * @description nodes that it rests on so far
+             */
+            reported: number;
         };
         /**
          * Reached
@@ -3869,6 +4003,8 @@ export interface components {
             };
             /** Opened At */
             opened_at: string;
+            /** @description null: no node that was asked is still to measure it */
+            provisional?: components["schemas"]["Provisional"] | null;
             /** Reports */
             reports: number;
             /** Seconds */
@@ -3937,6 +4073,8 @@ export interface components {
             };
             /** Opened At */
             opened_at: string;
+            /** @description null: no node that was asked is still to measure it */
+            provisional?: components["schemas"]["Provisional"] | null;
             /** Reports */
             reports: number;
             /** Seconds */

@@ -41,16 +41,30 @@ export type NoteKind = Note["kind"];
 export type TokenRow = Schemas["TokenRow"];
 export type Role = Schemas["Session"]["role"];
 
+/** An accuracy that does not rest on all nodes that were asked yet. */
+export type Provisional = Schemas["Provisional"];
+
 /** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */
 export type Metrics = Readonly<Record<string, number>>;
 
-export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels" | "idle"> {
+export interface Job
+  extends Omit<
+    RawJob,
+    "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels" | "idle" | "measured" | "provisional" | "headline" | "members"
+  > {
   mode: Mode;
   /** No node works for it, and none will before what `state_why` says has come. */
   idle: boolean;
   /** When that changed last; null: never yet. */
   mode_since: string | null;
   metrics: Metrics;
+  /** The version that these are about; null: none has any. */
+  measured: number | null;
+  provisional: Provisional | null;
+  /** What a reader wants to know first, in a sentence. */
+  headline: string;
+  /** Nodes that have joined; `nodes` are those that take part. */
+  members: number;
   tags: string[];
   /** Promoted versions, by label. */
   labels: Readonly<Record<string, number>>;
@@ -58,14 +72,21 @@ export interface Job extends Omit<RawJob, "metrics" | "eta_s" | "mode" | "mode_s
   eta_at: number | null;
 }
 
-export interface Version extends Omit<RawVersion, "metrics" | "numbers"> {
+export interface Version extends Omit<RawVersion, "metrics" | "numbers" | "provisional"> {
   metrics: Metrics;
+  /** null: no node that was asked is still to measure it. */
+  provisional: Provisional | null;
   /** What the schedule keeps from here on, such as "delta". */
   numbers: Metrics;
 }
 
-export interface JobNode extends Omit<RawNode, "metrics" | "losses"> {
+export interface JobNode extends Omit<RawNode, "metrics" | "losses" | "left_out" | "deadlines" | "deadlines_missed"> {
   metrics: Metrics;
+  /** Why it takes no part; empty: it does. */
+  left_out: string;
+  /** Of the last rounds that had asked it, at most ten. */
+  deadlines: number;
+  deadlines_missed: number;
   /** Of its last reports, oldest first. */
   losses: number[];
   /** When it was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */

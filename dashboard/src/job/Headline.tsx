@@ -59,27 +59,31 @@ export function Stat({ name, more, wide, children }: { name: string; more?: Reac
 
 function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
   const now = latest("accuracy", versions);
-  const top = best("accuracy", versions);
-  // The coordinator knows all versions; a long run is thinned out on its way here.
-  const known =
-    top !== undefined && top.value > (job.best?.accuracy ?? -Infinity)
-      ? { accuracy: top.value, version: top.version, nodes: nodesBehind(top.version, versions) }
-      : job.best;
+  const { best } = job;
   return (
     <Stat
       name="Accuracy"
-      more={known === null ? "not measured yet" : `best ${percent(known.accuracy)} at v${known.version}${alone(known.nodes)}`}
+      more={best === null ? (now === undefined ? "not measured yet" : "no best version yet") : `best ${percent(best.accuracy)} at v${best.version}${alone(best.nodes)}`}
     >
       <span className={tone(now?.value)} data-testid="accuracy-latest">
         {percent(now?.value)}
       </span>
+      <Part versions={versions} number={now?.version} />
     </Stat>
   );
 }
 
-/** How many nodes measured a version, each on its own data. */
-const nodesBehind = (number: number, versions: Version[]): number | null =>
-  versions.find((version) => version.number === number)?.metrics["eval/nodes"] ?? null;
+/** Beside a figure that does not rest on all nodes that were asked: on how many it rests. */
+function Part({ versions, number }: { versions: Version[]; number: number | undefined }) {
+  const part = versions.findLast((version) => version.number === number)?.provisional;
+  if (!part) return null;
+  return (
+    <small className="provisional" data-testid="provisional" title="Provisional: the other nodes that were asked have not measured it yet">
+      {" "}
+      {count(part.reported)} of {plural(part.asked, "node")}
+    </small>
+  );
+}
 
 /** One node's figure is not the job's: its data may be easy. */
 const alone = (nodes: number | null | undefined): string => (nodes === 1 ? ", of one node alone" : "");

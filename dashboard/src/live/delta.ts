@@ -1,11 +1,11 @@
 /** One event of the stream, read: what changed in which job. */
 import { reviveJob, reviveMetrics, reviveNode, revivePeerNews, reviveVersion } from "../api/revive";
-import type { Alert, EventData, Failure, Job, JobNode, Metrics, Note, PeerNews, PeersPoint, StreamEvent, Version } from "../api/types";
+import type { Alert, EventData, Failure, Job, JobNode, Metrics, Note, PeerNews, PeersPoint, Provisional, StreamEvent, Version } from "../api/types";
 
 export type Delta =
   | { kind: "job"; job: string; value: Job }
   | { kind: "version"; job: string; version: Version }
-  | { kind: "metrics"; job: string; number: number; metrics: Metrics }
+  | { kind: "metrics"; job: string; number: number; metrics: Metrics; provisional: Provisional | null }
   | { kind: "note"; job: string; note: Note }
   | { kind: "failure"; job: string; failure: Failure }
   | { kind: "alert"; job: string; alert: Alert }
@@ -22,7 +22,13 @@ type Readers = { [E in DeltaEvent]: (data: EventData<E>, now: number) => Delta }
 const READERS: Readers = {
   job: ({ job, ...raw }, now) => ({ kind: "job", job, value: reviveJob(raw, now) }),
   version: ({ job, ...raw }) => ({ kind: "version", job, version: reviveVersion(raw) }),
-  metrics: ({ job, number, metrics }) => ({ kind: "metrics", job, number, metrics: reviveMetrics(metrics) }),
+  metrics: ({ job, number, metrics, provisional = null }) => ({
+    kind: "metrics",
+    job,
+    number,
+    metrics: reviveMetrics(metrics),
+    provisional,
+  }),
   note: ({ job, ...note }) => ({ kind: "note", job, note }),
   failure: (failure) => ({ kind: "failure", job: failure.job, failure }),
   alert: (alert) => ({ kind: "alert", job: alert.job, alert }),

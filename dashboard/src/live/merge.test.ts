@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { contact, job, node, note, peer, peerNews, point, version } from "../test/make";
+import type { Provisional, Version } from "../api/types";
 import type { Delta } from "./delta";
 import {
   mergeJob,
@@ -37,14 +38,14 @@ describe("versions", () => {
   });
 
   test("metrics that come later join their version", () => {
-    const merged = merge(known, { kind: "metrics", job: "digits", number: 1, metrics: { "eval/accuracy": NaN } });
+    const merged = merge(known, { kind: "metrics", job: "digits", number: 1, metrics: { "eval/accuracy": NaN }, provisional: null });
     expect(merged[1]?.metrics).toEqual({ "train/loss": 1, "eval/accuracy": NaN });
     expect(known[1]?.metrics).toEqual({ "train/loss": 1 });
   });
 
   test("what concerns another job or an unknown version leaves the very same list", () => {
     expect(merge(known, { kind: "version", job: "other", version: version(2) })).toBe(known);
-    expect(merge(known, { kind: "metrics", job: "digits", number: 7, metrics: {} })).toBe(known);
+    expect(merge(known, { kind: "metrics", job: "digits", number: 7, metrics: {}, provisional: null })).toBe(known);
     expect(merge(known, { kind: "note", job: "digits", note: note(1) })).toBe(known);
   });
 });
@@ -75,28 +76,32 @@ describe("jobs", () => {
     expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 500, down_bytes: 600 })).toBe(before);
   });
 
-  test("the newest version's metrics are the job's, an older one's are not", () => {
-    const before = job({ version: 3, metrics: { "train/loss": 1 }, best: { accuracy: 0.8, version: 2 } });
-    const after = mergeJob(before, { kind: "metrics", job: "digits", number: 3, metrics: { "eval/accuracy": 0.7 } });
-    expect(after.metrics).toEqual({ "train/loss": 1, "eval/accuracy": 0.7 });
-    expect(after.best).toEqual({ accuracy: 0.8, version: 2 });
-    expect(mergeJob(before, { kind: "metrics", job: "digits", number: 2, metrics: { "eval/accuracy": 0.7 } })).toBe(
-      before,
-    );
+  const said = (number: number, metrics: Record<string, number>, provisional: Provisional | null = null) =>
+    ({ kind: "metrics", job: "digits", number, metrics, provisional }) as const;
+  const part = { reported: 1, asked: 4 };
+
+  test("the newest measured version's metrics are the job's, and no other's are among them", () => {
+    const before = job({ version: 3, measured: 2, metrics: { "train/loss": 1 } });
+    expect(mergeJob(before, said(2, { "eval/accuracy": 0.7 })).metrics).toEqual({ "train/loss": 1, "eval/accuracy": 0.7 });
+    const after = mergeJob(before, said(3, { "eval/accuracy": 0.9 }, part));
+    expect(after).toMatchObject({ measured: 3, metrics: { "eval/accuracy": 0.9 }, provisional: part });
+    expect(after.metrics).not.toHaveProperty("train/loss");
+    expect(mergeJob(after, said(2, { "eval/accuracy": 0.7 }))).toBe(after);
   });
 
-  test("a better accuracy is the best, a diverged one is not", () => {
+  test("an accuracy of those who were first is no best", () => {
     const before = job({ version: 3, best: { accuracy: 0.8, version: 2, nodes: 3 } });
-    const deltas = (value: number, more = {}) => ({
-      kind: "metrics" as const,
-      job: "digits",
-      number: 1,
-      metrics: { "eval/accuracy": value, ...more },
-    });
-    expect(mergeJob(before, deltas(0.9))).toEqual({ ...before, best: { accuracy: 0.9, version: 1, nodes: null } });
-    expect(mergeJob(before, deltas(0.9, { "eval/nodes": 1 })).best).toEqual({ accuracy: 0.9, version: 1, nodes: 1 });
-    expect(mergeJob(before, deltas(NaN))).toBe(before);
-    expect(mergeJob(job({ best: null }), deltas(0.1)).best).toEqual({ accuracy: 0.1, version: 1, nodes: null });
+    expect(mergeJob(before, said(3, { "eval/accuracy": 0.98 }, part)).best).toEqual(before.best);
+  });
+
+  test("a version is provisional until the next one has closed", () => {
+    const merge = mergeVersions("digits");
+    const known = merge([version(3)], said(3, { "eval/accuracy": 0.98 }, part));
+    expect(known[0]?.provisional).toEqual(part);
+    const closed = (versions: Version[]) => merge(versions, { kind: "version", job: "digits", version: version(4) });
+    expect(closed(known).map((one) => one.provisional)).toEqual([null, null]);
+    const few = merge([version(3)], said(3, { "eval/accuracy": 0.98, "eval/asked": 4 }, part));
+    expect(closed(few).map((one) => one.provisional)).toEqual([part, null]);
   });
 });
 

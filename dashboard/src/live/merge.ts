@@ -41,17 +41,14 @@ export function mergeJob(job: Job, delta: Delta): Job {
   }
 }
 
-/** Evaluations come after their version has closed: those of the newest version are the job's latest figures. */
-function mergeMetrics(job: Job, { number, metrics }: Delta & { kind: "metrics" }): Job {
-  const accuracy = metrics["eval/accuracy"];
-  const better =
-    accuracy !== undefined && Number.isFinite(accuracy) && !(accuracy <= (job.best?.accuracy ?? -Infinity));
-  if (number < job.version && !better) return job;
-  return {
-    ...job,
-    metrics: number < job.version ? job.metrics : { ...job.metrics, ...metrics },
-    best: better ? { accuracy, version: number, nodes: metrics["eval/nodes"] ?? null } : job.best,
-  };
+/**
+ * Evaluations come after their version has closed. The job's are those of the newest version that has any: figures of
+ * two versions are not mixed. Which version is the best the coordinator says, once all who were asked have measured it.
+ */
+function mergeMetrics(job: Job, { number, metrics, provisional }: Delta & { kind: "metrics" }): Job {
+  if (number < (job.measured ?? 0)) return job;
+  const known = number === job.measured ? job.metrics : {};
+  return { ...job, measured: number, metrics: { ...known, ...metrics }, provisional };
 }
 
 export const mergeVersions =
@@ -63,7 +60,8 @@ export const mergeVersions =
     const index = versions.findLastIndex((version) => version.number === delta.number);
     const known = versions[index];
     if (known === undefined) return versions;
-    return versions.with(index, { ...known, metrics: { ...known.metrics, ...delta.metrics } });
+    const { provisional } = delta;
+    return versions.with(index, { ...known, provisional, metrics: { ...known.metrics, ...delta.metrics } });
   };
 
 function putVersion(versions: Version[], version: Version): Version[] {
@@ -72,8 +70,14 @@ function putVersion(versions: Version[], version: Version): Version[] {
   if (known?.number === version.number) {
     return versions.with(after, { ...version, metrics: { ...known.metrics, ...version.metrics } });
   }
-  return versions.toSpliced(after + 1, 0, version);
+  const closed = versions.toSpliced(after + 1, 0, version);
+  // The round that has closed waits for nobody any more.
+  return known?.provisional ? closed.with(after, { ...known, provisional: settled(known) }) : closed;
 }
+
+/** Where versions are made of a few reports, an accuracy of some nodes stays one. */
+const settled = ({ metrics, provisional }: Version): Version["provisional"] =>
+  metrics["eval/asked"] === undefined ? null : provisional;
 
 export const mergeNotes =
   (job: string) =>

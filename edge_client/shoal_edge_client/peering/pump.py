@@ -36,6 +36,7 @@ from shoal.runtime.pump import Held, Ports, Pump, Watch
 from shoal.runtime.store import FileSource
 from shoal.runtime.threads import in_thread
 from shoal.trust.papers import ModeRecord
+from shoal.wire import plain
 from shoal_edge_client.peering.beside import Beside
 from shoal_edge_client.peering.checkpoints import Checkpoints
 from shoal_edge_client.peering.circle import Circle
@@ -437,14 +438,13 @@ class PeerPump(Pump):
             "weight": gossip.me.weight if gossip is not None else 0.0,
             "seen": dict(gossip.me.seen) if gossip is not None else {},
             "budget": peer.meter.shown(exchange_bytes),
+            "metrics": plain(self._latest) if gossip is not None else {},
         }
 
     def _shown_to_people(self) -> dict[str, Any]:
-        """The same, and what the last local round measured."""
-        finite = {name: value for name, value in self._latest.items() if value - value == 0}
-        base, metrics = self.peer.base, finite if self.peer.gossip is not None else {}
-        held = {"version": base.version, "sha256": base.model.digest} if base.model is not None else None
-        return {**self._about(), "base": held, "metrics": metrics}
+        """The same, and from which version it carries on."""
+        base, model = self.peer.base, self.peer.base.model
+        return {**self._about(), "base": {"version": base.version, "sha256": model.digest} if model else None}
 
     # Work
 

@@ -1,0 +1,206 @@
+"""The sentence under a job's title: what its reader wants to know first, made of how the job stands.
+
+`headline` is pure: the first of the rules that has something to say says it. What keeps a job from going on comes
+before what slows it down, and that before how it goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from shoal.core.selection import listed
+from shoal.core.words import counted
+
+if TYPE_CHECKING:
+    from shoal.core.hub import Hub
+    from shoal_coordinator.driver import Driver
+    from shoal_coordinator.history import Summary
+    from shoal_coordinator.peer_views import PeersPoint
+
+MISSED_LEAST = 3
+"""Deadlines that a node must have missed, and at least half of those that it had, to be named for it."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How a job stands. A node is one that has joined and is here."""
+
+    phase: str
+    trouble: str = ""
+    why: str = ""
+    """Why it has ended, is paused, or stops after this round."""
+    paused: bool = False
+    nodes: int = 0
+    able: int = 0
+    """Nodes that may be asked now."""
+    least: int = 1
+    """Nodes without which nothing is asked."""
+    tags: tuple[tuple[str, int], ...] = ()
+    """The tags that its selection wants, and how many nodes have each."""
+    named: tuple[int, int] | None = None
+    """Of the nodes that its selection names: how many are here, and how many there are."""
+    closed: int = 0
+    """Nodes that are not asked at this hour."""
+    suspended: tuple[str, ...] = ()
+    """Nodes that are set aside after failures."""
+    mode: str = "server"
+    since: float | None = None
+    """When the mode changed (s since 1970)."""
+    rounds: int = 0
+    """Local rounds that the furthest peer has made."""
+    lost: tuple[str, ...] = ()
+    """Nodes that take part and have fallen silent."""
+    late: tuple[tuple[str, int, int], ...] = ()
+    """(node, deadlines missed, deadlines that it had lately)."""
+    asked: int = 0
+    reported: int = 0
+    busy: int = 0
+    version: int = 0
+    unit: str = "round"
+    """"round" where all are asked anew for each version; "version" where a few reports make one; "sync" where models
+    are synchronised when they have drifted apart."""
+    best: tuple[float, int] | None = None
+    """The best accuracy, and its version."""
+
+
+def headline(facts: Facts) -> str:
+    """Return what the reader wants to know first; one sentence without a full stop."""
+    for rule in (_trouble, _end, _pause, _wait, _set_aside, _away, _slow, _missing, _partly_aside, _at_work):
+        if text := rule(facts):
+            return text
+    return ""
+
+
+def _trouble(facts: Facts) -> str:
+    return f"In trouble: {facts.trouble}" if facts.trouble else ""
+
+
+def _end(facts: Facts) -> str:
+    if facts.phase == "stopped":
+        return f"Stopped: {facts.why}" if facts.why else "Stopped"
+    if facts.phase != "done":
+        return ""
+    best = f"; the best is version {facts.best[1]} with {100 * facts.best[0]:.1f} %" if facts.best is not None else ""
+    return f"Done: {facts.why}{best}"
+
+
+def _pause(facts: Facts) -> str:
+    if not facts.paused:
+        return ""
+    return f"Paused: {facts.why}" if facts.why else "Paused"
+
+
+def _wait(facts: Facts) -> str:
+    """What it waits for before it asks anybody."""
+    if facts.asked or facts.mode != "server" or facts.phase not in ("waiting", "running"):
+        return ""
+    if not facts.nodes:
+        return "Waits: no node has joined" + (" yet" if facts.phase == "waiting" else "")
+    if len(facts.suspended) + facts.able >= facts.nodes > facts.able or facts.able >= facts.least:
+        return ""
+    return f"Waits: {_lack(facts)}"
+
+
+def _lack(facts: Facts) -> str:
+    """Why too few nodes can be asked."""
+    rarest = min(facts.tags, key=lambda pair: pair[1], default=None)
+    needed = f"; {facts.least} are needed" if facts.least > 1 else ""
+    if rarest is not None and rarest[1] < min(facts.least, facts.nodes):
+        verb = "has" if facts.nodes == 1 else "have"
+        return f"{rarest[1]} of {counted(facts.nodes, 'node')} {verb} the tag {rarest[0]}{needed if rarest[1] else ''}"
+    if facts.named is not None and facts.named[0] < facts.least:
+        return f"{facts.named[0]} of the {counted(facts.named[1], 'node')} that the job names are here"
+    if facts.closed:
+        return f"{facts.closed} of {counted(facts.nodes, 'node')} may not be asked at this hour"
+    return f"{facts.able} of {facts.least} nodes have joined"
+
+
+def _set_aside(facts: Facts) -> str:
+    if facts.mode != "server" or facts.phase != "running" or not facts.suspended or facts.able or facts.busy:
+        return ""
+    return f"Stands still: {listed(facts.suspended)} failed again and again and are asked no more for now"
+
+
+def _away(facts: Facts) -> str:
+    if facts.mode == "returning":
+        return f"On its way back from its peers: {facts.reported} of {counted(facts.asked, 'node')} have handed back"
+    if facts.mode != "away":
+        return ""
+    since = f" since {datetime.fromtimestamp(facts.since, UTC):%H:%M} UTC" if facts.since is not None else ""
+    return f"With its peers{since}, {counted(facts.rounds, 'round')}"
+
+
+def _slow(facts: Facts) -> str:
+    slow = [one for one in facts.late if one[1] >= MISSED_LEAST and 2 * one[1] >= one[2]]
+    if not slow:
+        return ""
+    node, missed, of = max(slow, key=lambda one: (one[1], one[1] / one[2]))
+    more = f", and {counted(len(slow) - 1, 'more node')} most of theirs" if len(slow) > 1 else ""
+    return f"{node} missed {missed} of the last {of} deadlines{more}"
+
+
+def _missing(facts: Facts) -> str:
+    if not facts.lost:
+        return ""
+    return f"{listed(facts.lost)} fell silent; {counted(facts.able, 'node')} can be asked"
+
+
+def _partly_aside(facts: Facts) -> str:
+    if not facts.suspended or facts.phase != "running":
+        return ""
+    return f"{listed(facts.suspended)} failed several times in a row; {counted(facts.able, 'node')} can be asked"
+
+
+def _at_work(facts: Facts) -> str:
+    if facts.phase == "waiting":
+        return "Waits for an initial model from a node"
+    measured = f"{facts.reported} of {counted(facts.asked, 'node')} have reported"
+    if facts.phase == "evaluating":
+        return f"The final model is being measured: {measured}"
+    if facts.unit == "sync":
+        return f"{counted(facts.busy, 'node')} at work; models were synchronised {counted(facts.version, 'time')}"
+    if facts.unit == "version":
+        reports = counted(facts.reported, "report")
+        return f"Version {facts.version + 1}: {reports} so far, {counted(facts.busy, 'node')} at work"
+    last = f"; then it stops: {facts.why}" if facts.why else ""
+    return f"Round {facts.version + 1}: {measured}{last}" if facts.asked else f"Round {facts.version + 1} begins{last}"
+
+
+def missed(hub: Hub, silent: set[str]) -> tuple[str, ...]:
+    """Return the nodes that the job misses: they take part, have fallen silent, and have not left."""
+    gone = [member for member in hub.roster.all() if not (member.here or member.left) and member.node in silent]
+    return tuple(member.node for member in gone if not hub.plan.selection.excludes(member.candidate))
+
+
+def facts(driver: Driver, known: Summary, silent: set[str], peers: PeersPoint | None) -> Facts:
+    """Return how a job stands; `silent`: nodes that have fallen silent, `peers`: how they do meanwhile."""
+    hub, now = driver.hub, driver.now()
+    here, selection, schedule = hub.roster.here(), hub.plan.selection, hub.schedule
+    able = hub.allowed(now)
+    unit = "sync" if schedule.anchored else "version" if schedule.admits(1) else "round"
+    return Facts(
+        phase=hub.phase,
+        trouble=driver.trouble,
+        why=hub.paused_why if hub.paused_at is not None else hub.ends_after_round,
+        paused=hub.paused_at is not None,
+        nodes=len(here),
+        able=len(able),
+        least=max(1, schedule.least),
+        tags=tuple((tag, sum(tag in one.about.tags for one in here)) for tag in selection.tags),
+        named=(sum(one.node in selection.nodes for one in here), len(selection.nodes)) if selection.nodes else None,
+        closed=sum(not selection.excludes(hub.roster[node].candidate) for node in hub.barred(now)),
+        suspended=tuple(one.node for one in here if one.suspended),
+        mode=hub.mode,
+        since=driver.mode_since,
+        rounds=peers.rounds if peers is not None else 0,
+        lost=missed(hub, silent),
+        late=tuple((one.node, one.deadlines.count("-"), len(one.deadlines)) for one in here if "-" in one.deadlines),
+        asked=len(hub.gathered.heard_of),
+        reported=len(hub.gathered.reports),
+        busy=sum(one.order is not None for one in here),
+        version=hub.version,
+        unit=unit,
+        best=known.best,
+    )

@@ -1,0 +1,76 @@
+"""The sentence under a job's title."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shoal_coordinator.headline import Facts, headline
+from tests.coordinator.server import Inside
+from tests.coordinator.stage import by_hand
+
+GOING = Facts("running", nodes=12, able=12, least=3, asked=4, reported=2, busy=2, version=7)
+IDLE = replace(GOING, asked=0, reported=0, busy=0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (GOING, "Round 8: 2 of 4 nodes have reported"),
+        (replace(GOING, why="enough"), "Round 8: 2 of 4 nodes have reported; then it stops: enough"),
+        (replace(GOING, unit="version", reported=1), "Version 8: 1 report so far, 2 nodes at work"),
+        (replace(GOING, unit="sync"), "2 nodes at work; models were synchronised 7 times"),
+        (IDLE, "Round 8 begins"),
+        (replace(IDLE, phase="waiting", nodes=0, able=0), "Waits: no node has joined yet"),
+        (replace(IDLE, phase="waiting"), "Waits for an initial model from a node"),
+        (replace(IDLE, nodes=0, able=0), "Waits: no node has joined"),
+        (replace(IDLE, nodes=1, able=1), "Waits: 1 of 3 nodes have joined"),
+        (replace(IDLE, able=0, tags=(("ship", 0), ("gpu", 7))), "Waits: 0 of 12 nodes have the tag ship"),
+        (replace(IDLE, able=2, tags=(("ship", 2),)), "Waits: 2 of 12 nodes have the tag ship; 3 are needed"),
+        (replace(IDLE, able=1, named=(1, 4)), "Waits: 1 of the 4 nodes that the job names are here"),
+        (replace(IDLE, able=0, closed=12), "Waits: 12 of 12 nodes may not be asked at this hour"),
+        (
+            replace(IDLE, nodes=2, able=0, suspended=("a", "b")),
+            "Stands still: a, b failed again and again and are asked no more for now",
+        ),
+        (replace(GOING, suspended=("a",), able=11), "a failed several times in a row; 11 nodes can be asked"),
+        (replace(GOING, late=(("a", 2, 2), ("slow", 8, 10))), "slow missed 8 of the last 10 deadlines"),
+        (
+            replace(GOING, late=(("slow", 8, 10), ("b", 4, 6))),
+            "slow missed 8 of the last 10 deadlines, and 1 more node most of theirs",
+        ),
+        (replace(GOING, late=(("a", 4, 10), ("b", 2, 2))), "Round 8: 2 of 4 nodes have reported"),
+        (replace(GOING, lost=("a", "b"), able=10), "a, b fell silent; 10 nodes can be asked"),
+        (
+            replace(IDLE, mode="away", since=16 * 3600 + 40 * 60.0, rounds=29),
+            "With its peers since 16:40 UTC, 29 rounds",
+        ),
+        (replace(GOING, mode="returning"), "On its way back from its peers: 2 of 4 nodes have handed back"),
+        (replace(GOING, phase="evaluating"), "The final model is being measured: 2 of 4 nodes have reported"),
+        (replace(GOING, paused=True, why="lunch"), "Paused: lunch"),
+        (replace(GOING, trouble="no space left"), "In trouble: no space left"),
+        (replace(IDLE, phase="stopped", why="by an operator"), "Stopped: by an operator"),
+        (
+            replace(IDLE, phase="done", why="30 versions, measured by 4 nodes", best=(0.953, 28)),
+            "Done: 30 versions, measured by 4 nodes; the best is version 28 with 95.3 %",
+        ),
+    ],
+)
+def test_what_it_says(facts: Facts, said: str) -> None:
+    assert headline(facts) == said
+
+
+def test_a_job_whose_tag_nobody_has(coordinator: Inside) -> None:
+    """Nodes that have joined take no part; the page of each says so."""
+    coordinator.begin("main", nodes=1, selection={"name": "uniform", "tags": ["ship"]})
+    nodes = [by_hand(coordinator, name, {"main": 10}) for name in ("n0", "n1")]
+    for node in nodes:
+        node.ask("GET", "/work", params={"wait_s": 0.01, "job": "main"})
+    job = coordinator.job("main")
+    assert (job["headline"], job["nodes"], job["members"]) == ("Waits: 0 of 2 nodes have the tag ship", 0, 2)
+    (part,) = coordinator.get("/nodes/n0")["parts"]
+    assert (part["here"], part["left_out"]) == (False, "without the tag ship")
+    assert [one["left_out"] for one in coordinator.get("/jobs/main/nodes")["nodes"]] == ["without the tag ship"] * 2
+    for node in nodes:
+        node.client.close()
