@@ -8,6 +8,7 @@ test("an event's job and numbers are read", () => {
     job: "digits",
     number: 4,
     metrics: { "eval/loss": Infinity },
+    provisional: null,
   });
 });
 
@@ -19,7 +20,7 @@ test("a job's end is a moment of this browser's clock", () => {
 
 test("the job's name is no part of a version, a note or a node", () => {
   const version = readDelta("version", JSON.stringify({ job: "digits", number: 1, digest: "ab", metrics: {}, numbers: {} }), 0);
-  expect(version).toEqual({ kind: "version", job: "digits", version: { number: 1, digest: "ab", metrics: {}, numbers: {} } });
+  expect(version).toEqual({ kind: "version", job: "digits", version: { number: 1, digest: "ab", metrics: {}, numbers: {}, provisional: null } });
   const note = readDelta("note", JSON.stringify({ job: "digits", id: 9, text: "ask 4" }), 0);
   expect(note).toEqual({ kind: "note", job: "digits", note: { id: 9, text: "ask 4" } });
   const nodes = readDelta(
@@ -30,7 +31,7 @@ test("the job's name is no part of a version, a note or a node", () => {
   expect(nodes).toEqual({
     kind: "nodes",
     job: "digits",
-    nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, losses: [], seen_at: 2000 }],
+    nodes: [{ name: "ada", last_seen_s: 1, metrics: {}, losses: [], seen_at: 2000, left_out: "", deadlines: 0, deadlines_missed: 0 }],
   });
 });
 
