@@ -130,6 +130,7 @@ class Admission:
         self._of.directory.remove_node(node)
         self._of.presence.forget(node)
         self._of.turns.forget(node)
+        self._of.system_metrics.forget(node)
         self._of.papers.revoke(node)
         await self._of.tell_all(Lost(node, "removed by an operator"))
         await self._of.tell_all(Leave(node))  # for good: jobs count on it no more

@@ -37,6 +37,7 @@ from shoal_coordinator.routes import (
     relay,
     reports,
     stream,
+    system_metrics,
     targets,
     tokens,
     work,
@@ -62,6 +63,7 @@ ROUTES = (
     reports,
     nodes,
     tokens,
+    system_metrics,
     observe,
     stream,
 )

@@ -1,4 +1,4 @@
-"""Byte counts and log lines on their way to the database."""
+"""Byte counts, log lines and nodes' system metrics on their way to the database."""
 
 from __future__ import annotations
 
@@ -16,18 +16,25 @@ from shoal_coordinator.ledger import Ledger
 from shoal_coordinator.logbook import Logbook
 from shoal_coordinator.repeats import Repeating
 from shoal_coordinator.stream import Broadcast, Item
+from shoal_coordinator.system_metrics import SystemMetrics
 
 LOGS_S = 1.0
 
 
 class Books:
-    """Writes both down, now and then. `flush_s`: how often the counts."""
+    """Writes them down, now and then. `flush_s`: how often the counts."""
 
     def __init__(
-        self, database: Database, ledger: Ledger, logbook: Logbook, broadcast: Broadcast, flush_s: float
+        self,
+        database: Database,
+        ledger: Ledger,
+        logbook: Logbook,
+        system: SystemMetrics,
+        broadcast: Broadcast,
+        flush_s: float,
     ) -> None:
         self._database, self._ledger, self._logbook, self._broadcast = database, ledger, logbook, broadcast
-        self._flush_s = flush_s
+        self._system, self._flush_s = system, flush_s
 
     async def run(self) -> None:
         """Until cancelled. What cannot be written is tried again, or, of the log, lost."""
@@ -65,6 +72,8 @@ class Books:
     async def flush_logs(self) -> None:
         """Write down what waits, and tell those who follow it; on return, all that was taken before is written."""
         async with self._logbook.writing:
+            if samples := self._system.gather():
+                await self._database.write(partial(self._system.write, rows=samples))
             rows = self._logbook.gather()
             if not rows:
                 return

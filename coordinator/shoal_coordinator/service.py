@@ -53,6 +53,7 @@ from shoal_coordinator.settings import Settings
 from shoal_coordinator.start import Start
 from shoal_coordinator.steering import Steering
 from shoal_coordinator.stream import Broadcast, Item
+from shoal_coordinator.system_metrics import SystemMetrics
 from shoal_coordinator.tables import jobs, nodes, versions
 from shoal_coordinator.turns import Turns
 from shoal_coordinator.unreported import NodeBytes
@@ -91,6 +92,7 @@ class Coordinator:
         self.directory = Directory()
         self.broadcast = Broadcast()
         self.logbook = Logbook(settings)
+        self.system_metrics = SystemMetrics(settings.system_metrics_age_s)
         self.presence = Presence(settings.lease_s)
         self.turns = Turns()
         self.node_bytes = NodeBytes(settings.node_bytes_max)
@@ -127,7 +129,8 @@ class Coordinator:
     async def _begin_all(self) -> None:
         self.evaluator = Evaluator(self._evaluated)
         self.retention = Retention(self.database, self.settings, self.ledger)
-        own = Books(self.database, self.ledger, self.logbook, self.broadcast, self.settings.traffic_flush_s)
+        logged = self.logbook, self.system_metrics
+        own = Books(self.database, self.ledger, *logged, self.broadcast, self.settings.traffic_flush_s)
         self.books = self._dispatch or own
         await self.database.write(lambda c: self.directory.load(c, self.operator_token))
         await self.database.write(self.ledger.load)

@@ -102,6 +102,9 @@ class Settings(BaseModel):
     alert_webhook: str = Field("", description="address to which alerts are posted; empty: none")
     alert_webhook_secret: SecretStr = Field(SecretStr(""), description="secret with which they are signed")
     logs_bytes_max: int = Field(256 * 2**20, ge=2**20, description="text of all log lines that are kept")
+    system_metrics_age_s: float = Field(
+        86400.0, gt=0, description="age after which what nodes have measured of their machines is forgotten"
+    )
     logs_age_s: float = Field(7 * 86400.0, gt=0, description="age after which log lines are forgotten")
     log_lines_per_s: float = Field(50.0, gt=0, description="log lines that a node may show; twenty times that at once")
     reports_kept: int = Field(200_000, ge=100, description="newest reports per job whose numbers charts are drawn from")

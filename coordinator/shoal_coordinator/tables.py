@@ -205,6 +205,18 @@ logs = Table(
     sqlite_autoincrement=True,
 )
 
+system_metrics = Table(
+    "system_metrics",  # of nodes' machines: see system_metrics.py
+    metadata,
+    Column("node", String(63), primary_key=True),
+    Column("at", Float, primary_key=True),
+    *(Column(name, Float) for name in ("cpu", "memory_bytes", "memory_total_bytes", "process_bytes")),
+    *(Column(name, Float) for name in ("gpu", "gpu_memory_bytes", "gpu_memory_total_bytes")),
+    *(Column(name, Float) for name in ("sent_bytes_per_s", "received_bytes_per_s", "disk_free_bytes", "battery")),
+    Column("charging", Boolean),
+    Index(None, "at"),
+)
+
 alerts = Table(
     "alerts",
     metadata,

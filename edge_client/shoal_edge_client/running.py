@@ -26,6 +26,7 @@ from shoal.runtime.store import CrashPoint, no_crash
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.shipping import Shipping
+from shoal_edge_client.system import Probe, SystemReporter
 
 OK, INTERRUPTED = 0, 130
 
@@ -56,11 +57,21 @@ def _handlers_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _shipping(settings: EdgeSettings, agent: Agent) -> Shipping:
+def _reporting(settings: EdgeSettings, agent: Agent) -> list[Shipping | SystemReporter]:
+    """What shows people something of this node, beside its work."""
+
     def open_link() -> NodeLink:
         return NodeLink(settings.url, insecure=settings.insecure, ca_file=settings.ca_file)
 
-    return Shipping(settings.send_logs, open_link, lambda: agent.link.credential)
+    def credential() -> str:
+        return agent.link.credential
+
+    found: list[Shipping | SystemReporter] = []
+    if settings.send_logs != "off":
+        found.append(Shipping(settings.send_logs, open_link, credential))
+    if settings.system_metrics_s:
+        found.append(SystemReporter(Probe(settings.folder), settings.system_metrics_s, open_link, credential))
+    return found
 
 
 class _Process:
@@ -69,7 +80,7 @@ class _Process:
     def __init__(self, settings: EdgeSettings, learner: Learner | None, at: CrashPoint) -> None:
         self._settings = settings
         self._agent = Agent(settings, learner, at=at)
-        self._shipping = _shipping(settings, self._agent) if settings.send_logs != "off" else None
+        self._reporting = _reporting(settings, self._agent)
         self._code = OK
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
@@ -82,13 +93,13 @@ class _Process:
         if signals:
             self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
             self._loop.add_signal_handler(signal.SIGTERM, self._terminated)
-        if self._shipping is not None:
-            self._shipping.begin()
+        for one in self._reporting:
+            one.begin()
         try:
             return await self._see_through()
         finally:
-            if self._shipping is not None:
-                self._shipping.end()
+            for one in self._reporting:
+                one.end()
 
     async def _see_through(self) -> int:
         """Run the agent to its end, or until that is to be now."""

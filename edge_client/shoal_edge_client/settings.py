@@ -70,6 +70,13 @@ class EdgeSettings(BaseModel):
     send_logs: Literal["off", "debug", "info", "warning", "error"] = Field(
         "info", description="what of the log is shown at the coordinator, where log_level lets it through; off: nothing"
     )
+    system_metrics_s: float = Field(
+        60.0,
+        ge=0,
+        le=86400,
+        description="seconds between two measurements of this machine (CPU, memory, GPU, network, battery) that the "
+        "coordinator is shown; 0: none",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_form: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else JSON")
 

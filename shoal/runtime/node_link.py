@@ -197,6 +197,10 @@ class NodeLink(Link):
         with self._understood():
             return min(max(float(answer["wait_s"]), 0.0), LOGS_WAIT_S_MAX)
 
+    def system_metrics(self, sample: Mapping[str, float | bool], read_s: float) -> None:
+        """Show how this machine does."""
+        self.json("POST", "/api/v1/system-metrics", body=dict(sample), read_s=read_s, own=True)
+
     def leave(self, read_s: float) -> None:
         """Hand all orders back."""
         self.json("POST", "/api/v1/leave", read_s=read_s, own=True)

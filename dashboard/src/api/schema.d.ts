@@ -1047,6 +1047,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{node}/system-metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * History
+         * @description A node's processor, memory, GPU, network and battery over time.
+         */
+        get: operations["history_api_v1_nodes__node__system_metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/owner": {
         parameters: {
             query?: never;
@@ -1130,6 +1150,26 @@ export interface paths {
         get: operations["stream_api_v1_stream_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system-metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take Sample
+         * @description How a node's machine does, for people. No sign of life; at most one in five seconds is kept.
+         */
+        post: operations["take_sample_api_v1_system_metrics_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3667,6 +3707,60 @@ export interface components {
             why: string;
         };
         /**
+         * Sample
+         * @description A node's machine at a moment; null: it has no such part, or cannot tell.
+         */
+        Sample: {
+            /**
+             * Battery
+             * @description how full it is
+             */
+            battery?: number | null;
+            /** Charging */
+            charging?: boolean | null;
+            /**
+             * Cpu
+             * @description share of all cores that was busy since the sample before
+             */
+            cpu?: number | null;
+            /**
+             * Disk Free Bytes
+             * @description where the node keeps its state
+             */
+            disk_free_bytes?: number | null;
+            /**
+             * Gpu
+             * @description share of time that the GPUs were busy, their mean
+             */
+            gpu?: number | null;
+            /**
+             * Gpu Memory Bytes
+             * @description in use, the sum of all GPUs
+             */
+            gpu_memory_bytes?: number | null;
+            /** Gpu Memory Total Bytes */
+            gpu_memory_total_bytes?: number | null;
+            /**
+             * Memory Bytes
+             * @description in use
+             */
+            memory_bytes?: number | null;
+            /** Memory Total Bytes */
+            memory_total_bytes?: number | null;
+            /**
+             * Process Bytes
+             * @description memory of the node's own processes
+             */
+            process_bytes?: number | null;
+            /** Received Bytes Per S */
+            received_bytes_per_s?: number | null;
+            /**
+             * Sent Bytes Per S
+             * @description through all network interfaces but loopback
+             */
+            sent_bytes_per_s?: number | null;
+        };
+        /**
          * Session
          * @description Who the browser is signed in as.
          */
@@ -3765,6 +3859,26 @@ export interface components {
              * @default
              */
             why?: string;
+        };
+        /**
+         * SystemHistory
+         * @description A node's machine over time. A series is null where nothing of it was measured.
+         */
+        SystemHistory: {
+            /**
+             * At
+             * @description when each value was measured
+             */
+            at: string[];
+            /** Node */
+            node: string;
+            /**
+             * Series
+             * @description by name: cpu, memory_bytes, memory_total_bytes, process_bytes, gpu, gpu_memory_bytes, gpu_memory_total_bytes, sent_bytes_per_s, received_bytes_per_s, disk_free_bytes, battery, charging
+             */
+            series: {
+                [key: string]: unknown[] | null;
+            };
         };
         /**
          * Tags
@@ -6446,6 +6560,44 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    history_api_v1_nodes__node__system_metrics_get: {
+        parameters: {
+            query?: {
+                /** @description how far back */
+                seconds?: number;
+                /** @description at most so many, each a mean */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SystemHistory"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     owner_api_v1_owner_get: {
         parameters: {
             query?: never;
@@ -6624,6 +6776,38 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    take_sample_api_v1_system_metrics_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Sample"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

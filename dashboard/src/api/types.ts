@@ -14,6 +14,7 @@ export type FleetNode = Schemas["Node"];
 export type FleetPage = Schemas["Nodes"];
 export type JobPage = Schemas["Jobs"];
 export type NodeDetail = Schemas["NodeDetail"];
+export type SystemHistory = Schemas["SystemHistory"];
 export type Note = Schemas["Note"];
 export type Failure = Schemas["Failure"];
 export type Alert = Schemas["Alert"];

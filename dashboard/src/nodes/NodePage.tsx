@@ -20,6 +20,7 @@ import { State } from "../ui/State";
 import { Tabs } from "../ui/Tabs";
 import { AvailabilityBadge, AvailabilityButtons } from "./AvailabilityButtons";
 import { nodeQuery, reportsQuery } from "./queries";
+import { SystemPanel } from "./SystemPanel";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
@@ -91,6 +92,7 @@ function Overview({ node }: { node: NodeDetail }) {
   return (
     <>
       <Parts node={node} />
+      <SystemPanel node={node.name} />
       <div className="node-columns">
         <Reports name={node.name} />
         <div>
@@ -235,7 +237,8 @@ function History({ notes }: { notes: (Note & { job: string })[] }) {
       <header className="section-head">
         <h2>Came and went</h2>
       </header>
-      <ol className="panel node-history">
+      {notes.length === 0 && <p className="panel nothing">It has not taken part in a job yet.</p>}
+      <ol className="panel node-history" hidden={notes.length === 0}>
         {notes.map((note) => (
           <li key={note.id}>
             <Icon name={note.kind} />
@@ -245,7 +248,6 @@ function History({ notes }: { notes: (Note & { job: string })[] }) {
             <time dateTime={note.at}>{clock(Date.parse(note.at), Date.now())}</time>
           </li>
         ))}
-        {notes.length === 0 && <li>Nothing is known.</li>}
       </ol>
     </section>
   );

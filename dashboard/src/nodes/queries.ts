@@ -14,6 +14,16 @@ export const nodeQuery = (node: string) =>
     refetchInterval: AGAIN_MS,
   });
 
+const SYSTEM_AGAIN_MS = 15_000;
+
+export const systemQuery = (node: string, seconds: number) =>
+  queryOptions({
+    queryKey: ["system metrics", node, seconds],
+    queryFn: async () =>
+      unwrap(api.GET("/api/v1/nodes/{node}/system-metrics", { params: { path: { node }, query: { seconds } } })),
+    refetchInterval: SYSTEM_AGAIN_MS,
+  });
+
 export const reportsQuery = (node: string) =>
   infiniteQueryOptions({
     queryKey: ["node reports", node],
