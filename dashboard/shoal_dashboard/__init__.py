@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-__all__ = ["assets"]
+__all__ = ["TO_BUILD", "assets"]
+
+TO_BUILD = "python dev.py dashboard builds it in a clone; then install again, or install with SHOAL_SKIP_UI=0"
+"""How to get the pages where they are missing."""
 
 
 def assets() -> Path | None:

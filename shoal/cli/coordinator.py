@@ -121,6 +121,8 @@ def address_of(settings: Settings) -> str:
 
 def announce(settings: Settings, address: str, secret: Path | None) -> None:
     """Say where everything is, and how it is used. `secret`: where the operators' token was put, if nobody gave one."""
+    from shoal_dashboard import TO_BUILD, assets
+
     rows = [("address", f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]")]
     if settings.host in ANYWHERE:
         rows.append(
@@ -131,4 +133,6 @@ def announce(settings: Settings, address: str, secret: Path | None) -> None:
         ("operators", f"export SHOAL_CLIENT__TOKEN_FILE={safe(secret)}" if secret else "the token that was given"),
         ("nodes", f"shoal token create --url {address}  [dim](then shoal join on each machine)[/]"),
     ]
+    if assets() is None:
+        rows.append(("dashboard", f"[yellow]not in this installation[/]  [dim]({TO_BUILD})[/]"))
     out.notice(pairs(rows))

@@ -115,11 +115,11 @@ def _sqlite() -> Check:
 
 
 def _dashboard() -> Check:
-    place = importlib.util.find_spec("shoal_dashboard")
-    folder = Path(place.origin).parent if place and place.origin else None
-    if folder is not None and (folder / "static" / "index.html").is_file():
+    from shoal_dashboard import TO_BUILD, assets
+
+    if assets() is not None:
         return Check("dashboard", "ok", "built")
-    return Check("dashboard", "warn", "not built: the coordinator has no pages", "python dev.py dashboard")
+    return Check("dashboard", "warn", "not built: the coordinator has no pages", TO_BUILD)
 
 
 def blobs() -> list[Check]:

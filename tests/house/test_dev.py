@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -86,19 +87,45 @@ def test_checks_fail_if_one_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert "what it said" not in said  # only failures are worth reading
 
 
-def test_an_installed_tree_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to a planted tree whose .venv has a Python."""
     made: list[str] = []
     plant(tmp_path, {"pyproject.toml": "a", ".venv/python": ""})
-    for name, value in {"ROOT": tmp_path, "PYTHON": tmp_path / ".venv" / "python"}.items():
+    for name, value in {"ROOT": tmp_path, "VENV": tmp_path / ".venv", "PYTHON": tmp_path / ".venv" / "python"}.items():
         monkeypatch.setattr(dev, name, value)
-    monkeypatch.setattr(dev, "STAMP", tmp_path / ".venv" / "stamp")
-    monkeypatch.setattr(dev, "quietly", lambda what, command: made.append(what.split()[0]))
-    assert dev.install([]) == dev.install([]) == 0
-    assert made == ["making", "installing"]
-    plant(tmp_path, {"pyproject.toml": "b"})
     monkeypatch.setattr(dev, "version_of", lambda python: dev.OLDEST)
+    monkeypatch.setattr(dev, "quietly", lambda what, command, *_: made.append(command[-1]))
+    monkeypatch.setattr(dev, "begin_pages", lambda: made.append("pages"))
+    return made
+
+
+def test_an_installed_tree_is_left_alone(installs: list[str], tmp_path: Path) -> None:
+    assert dev.install([]) == dev.install([]) == 0
+    assert installs == [dev.BUILDER, ".[dev]"]
+    plant(tmp_path, {"pyproject.toml": "b"})
     dev.install([])
-    assert made == ["making", "installing", "installing"]
+    assert installs == [dev.BUILDER, ".[dev]"] * 2
+
+
+def test_a_demo_installs_what_it_needs_and_no_more(installs: list[str]) -> None:
+    """The pages are begun before the installation, which takes longer; what tests need includes what a demo needs."""
+    dev.ready("demo")
+    assert installs == [dev.BUILDER, "pages", ".[demo]"]
+    dev.ready("demo")
+    dev.install([])
+    assert installs[3:] == ["pages", dev.BUILDER, ".[dev]"]
+    dev.stamp("demo").unlink()
+    dev.ready("demo")
+    assert installs[6:] == ["pages"]
+
+
+def test_what_is_installed_is_what_the_project_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["build-system"]["requires"] == [dev.BUILDER]
+    extras = project["project"]["optional-dependencies"]
+    assert all(set(wider) <= extras.keys() for wider in dev.WIDER.values())
+    assert any(line.startswith("shoal[demo,") for line in extras["dev"])
 
 
 def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,33 @@ def test_the_environment_can_ask_to_do_without(monkeypatch: pytest.MonkeyPatch, 
     if value is not None:
         monkeypatch.setenv("SHOAL_SKIP_UI", value)
     assert hook.skipped() is asked
+
+
+@pytest.mark.parametrize(
+    ("target", "wish", "required"),
+    [
+        ("wheel", None, False),
+        ("wheel", "0", True),
+        ("wheel", "1", False),
+        ("sdist", None, True),
+        ("sdist", "0", True),
+        ("sdist", "1", False),
+    ],
+)
+def test_where_no_node_is_one_is_fetched_if_it_must_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, wish: str | None, required: bool
+) -> None:
+    """A wheel is built without pages then; a source distribution is not, so that no wheel from it needs Node."""
+    built: list[Path] = []
+    monkeypatch.setattr(hook, "installed_node", lambda: None)
+    monkeypatch.setattr(hook, "build", built.append)
+    monkeypatch.delenv("SHOAL_SKIP_UI", raising=False)
+    if wish is not None:
+        monkeypatch.setenv("SHOAL_SKIP_UI", wish)
+    hooked: Any = hook.CustomBuildHook(str(tmp_path), {}, None, None, "", target)  # type: ignore[arg-type]
+    assert hooked.dependencies() == ([hook.NODE_PACKAGE] if required else [])
+    hooked.initialize("standard", {})
+    assert built == ([tmp_path / "dashboard"] if required else [])
 
 
 def test_without_any_node_the_error_says_what_to_do(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
