@@ -17,6 +17,7 @@ Kubernetes, for one, sets `SHOAL_PORT` beside any service that is called shoal.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -24,11 +25,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import new_class
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from shoal.core.errors import ShoalError
 
@@ -187,23 +186,36 @@ def _environment(model: type[BaseModel], section: str) -> Layer:
     """Values of variables, and of the files that variables name."""
     prefix = f"{PREFIX}{section.upper()}__"
     _known_variables(model, prefix)
-    # The parsing of lists, numbers and the like is pydantic-settings'; it wants a class of its own kind.
-    kind: Any = new_class("Environment", (BaseSettings, model))
-    try:
-        found = EnvSettingsSource(kind, case_sensitive=False, env_prefix=prefix)()
-    except SettingsError as error:
-        key = next((key for key in model.model_fields if f'"{key}"' in str(error)), "…")
-        raise ShoalError(
-            f"{prefix}{key.upper()} is no JSON",
-            code="config.invalid",
-            hint="""write a list as '["a", "b"]', a table as '{"a": 1}'""",
-        ) from None
-    layer = {key: (found[key], prefix + key.upper()) for key in model.model_fields if key in found}
+    texts = {name.lower(): text for name, text in os.environ.items()}
+    layer = {
+        key: (_parsed(texts[name.lower()], field.annotation, name), name)
+        for key, field in model.model_fields.items()
+        if (name := prefix + key.upper()).lower() in texts
+    }
     for key, (name, text) in _secrets(model, prefix).items():
         if key in layer:
             raise ShoalError(f"both {layer[key][1]} and {name} are set", code="config.twice", hint="unset one of them")
         layer[key] = (text, name)
     return layer
+
+
+def _parsed(text: str, annotation: Any, name: str) -> Any:
+    """A variable's value: JSON for lists and tables, else the text, which pydantic converts."""
+    if not _is_structured(annotation):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        hint = """write a list as '["a", "b"]', a table as '{"a": 1}'"""
+        raise ShoalError(f"{name} is no JSON", code="config.invalid", hint=hint) from None
+
+
+def _is_structured(annotation: Any) -> bool:
+    """Whether values of this type are lists or tables; of a union, whether one of its types is."""
+    origin = get_origin(annotation) or annotation
+    if isinstance(origin, type) and issubclass(origin, list | tuple | set | frozenset | dict):
+        return True
+    return any(_is_structured(one) for one in get_args(annotation))
 
 
 def _known_variables(model: type[BaseModel], prefix: str) -> None:

@@ -31,7 +31,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from shoal import strict_json
-from shoal.core import machine, message
+from shoal.core import machine, message, versions
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.machine import Event
 from shoal.core.message import Message, Status
@@ -40,8 +40,7 @@ from shoal.heads import COUNT_MAX, NAME, check
 
 plain = strict_json.plain
 
-PROTOCOLS = (1,)
-"""Protocol versions that this release speaks, oldest first."""
+PROTOCOLS = versions.PROTOCOLS
 
 MEDIA_TYPE = "application/x-shoal-frame"
 INLINE_BYTES_MAX = 256 * 1024

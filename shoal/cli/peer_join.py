@@ -14,7 +14,7 @@ import typer
 from shoal.cli.data import share_cache
 from shoal.cli.options import JobFile, spread
 from shoal.cli.output import out
-from shoal.cli.peer import JOINED, End, Mine, Net, initial_model, take_part
+from shoal.cli.peer import JOINED, End, Mine, Net, app, initial_model, take_part
 from shoal.cli.text import safe
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.words import counted
@@ -216,3 +216,7 @@ def own_name() -> str:
 
     name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().split(".")[0].lower()).strip("-")
     return name[:40] or "peer"
+
+
+for command in (start, join, invite):
+    app.command()(command)

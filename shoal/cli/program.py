@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
+from shoal.cli.lazy import LazyGroup
 from shoal.cli.output import Flags, out
 from shoal.cli.signals import INTERRUPTED
 from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
@@ -59,7 +59,7 @@ def exit_code(error: ShoalError) -> int:
     return FAILED
 
 
-class Program(TyperGroup):
+class Program(LazyGroup):
     """The root of the command line."""
 
     def invoke(self, ctx: Any) -> Any:

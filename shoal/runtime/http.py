@@ -33,8 +33,9 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
-from shoal import __version__, strict_json, wire
+from shoal import __version__, strict_json
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
+from shoal.core.versions import PROTOCOLS
 from shoal.runtime import address as addresses
 
 PROTOCOL_HEADER = "Shoal-Protocol"
@@ -53,7 +54,7 @@ CONTINUE_S = 5.0
 _HEADERS = {
     "User-Agent": f"shoal/{__version__}",
     "Accept-Encoding": "identity",
-    PROTOCOL_HEADER: str(wire.PROTOCOLS[-1]),
+    PROTOCOL_HEADER: str(PROTOCOLS[-1]),
 }
 
 Params = Mapping[str, Any] | list[tuple[str, str]]

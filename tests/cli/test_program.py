@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import program
+from shoal.cli.app import COMMANDS as ENTRIES
 from shoal.cli.app import app
+from shoal.cli.lazy import Entry, made
 from shoal.cli.output import plain
 from shoal.cli.program import exit_code, flags_first
 from shoal.core import errors
@@ -67,6 +69,13 @@ def test_flags_may_stand_anywhere(given: str, parsed: str) -> None:
 )
 def test_every_kind_of_error_has_its_exit_code(error: errors.ShoalError, code: int) -> None:
     assert exit_code(error) == code
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_help_lists_what_a_command_says_of_itself(entry: Entry) -> None:
+    command = made(entry)
+    assert " ".join(str(command.help).split("\n\n")[0].split()) == entry.summary
+    assert (command.name, command.rich_help_panel, command.short_help) == (entry.name, entry.panel, None)
 
 
 def test_every_command_has_a_case() -> None:
