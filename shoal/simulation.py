@@ -15,34 +15,41 @@ learners' updates are held in memory at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import floor
+from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from shoal import wire
 from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.capability import misfit
+from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.hub import Hub
 from shoal.core.learner import Learner
 from shoal.core.machine import Effect, Event, Measured, Note, Rejected, Save, Version, Work
-from shoal.core.message import About, Bodies, Message, Metrics, Order, Ref, Report
+from shoal.core.machine import Result as Done
+from shoal.core.message import About, Bodies, Message, Metrics, Order, Ref, Report, Status
 from shoal.core.plan import Plan
 from shoal.core.roster import FAILURES_MAX
 from shoal.core.schedule import Schedule
 from shoal.core.selection import check
-from shoal.core.tree import Slots, Tree
+from shoal.core.tree import Slots
+from shoal.learn.blame import IN_THE_LOG
+from shoal.learn.loading import required_learner
 from shoal.plugins import suggestion
+from shoal.progress import Progress, displayed
 from shoal.record import Traffic
+from shoal.result import Result, Round
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
 from shoal.sim.coordinator import Timing
 from shoal.sim.faults import Faults
 from shoal.sim.watch import Direction, Watch
 from shoal.sim.work import Begun, Hand
-from shoal.sim.world import Setup, World
+from shoal.sim.world import Pace, Setup, World
+from shoal.spec import load_job
 
 WORK_S = 1.0
 """Virtual seconds that an order takes."""
@@ -63,11 +70,10 @@ IDLE_S = 8000.0
 """Virtual seconds without any work after which a job is given up: twice the longest deadline that a schedule makes up
 by itself, and more than a worker needs to be heard again."""
 
+CHAINED = "mend the learner: the traceback of its first error stands above this one"
+
 Judge = Callable[[Ref], Metrics]
 """Measures a version's model."""
-
-Progress = Callable[[float, str], None]
-"""Called with the fraction done, 0 to 1, and what happened last."""
 
 
 class Job(Protocol):
@@ -83,108 +89,99 @@ class Job(Protocol):
     def build_schedule(self) -> Schedule: ...
 
 
-@dataclass(frozen=True)
-class Round:
-    """A version, and how it came about. `metrics` were measured on its model; bytes are those since the version before.
-
-    `opened` and `closed` are virtual seconds since the start.
-    """
-
-    number: int
-    why: str
-    opened: float
-    closed: float
-    reports: int
-    metrics: Metrics
-    up_bytes: int
-    down_bytes: int
-    nodes: Mapping[str, Traffic]
-    """The same bytes by node."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a job. Bytes are those of frames and bodies, by node, without the overhead of HTTP."""
-
-    name: str
-    state: str
-    """"done", or "stopped" when somebody stopped it."""
-    versions: tuple[Round, ...]
-    model: Tree
-    metrics: Metrics
-    """Of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…" are of
-    data that no node has."""
-    notes: tuple[Note, ...]
-    up_bytes: Mapping[str, int]
-    """From each node to the coordinator."""
-    down_bytes: Mapping[str, int]
-
-    @property
-    def accuracy(self) -> float:
-        """The final model's mean accuracy. Raises `KeyError` when no learner measures one."""
-        return self.metrics["eval/accuracy"]
-
-
 def simulate(
-    job: Job,
+    job: Job | str | Path | Mapping[str, Any],
     learners: Mapping[str, Learner] | Sequence[Learner],
     *,
     faults: Faults | None = None,
     seed: int | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     held_out: Learner | None = None,
     slow: Mapping[str, float] | None = None,
     about: Mapping[str, About] | None = None,
 ) -> Result:
-    """Run a job to its end over these learners (a sequence gets the names node-0, node-1, …).
+    """Run a job (or that of a TOML file, or of a mapping) to its end over these learners.
 
-    `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `held_out`
-    measures every version on data that no node has, as a coordinator does: metrics "held_out/…". `slow` says how many
-    times longer than the others some nodes take; `about` what some say of themselves (tags, hours; time begins at
-    midnight). Raises `InvalidJob` when the job can't go on with these learners,
-    `LearnerFailed` when they fail too often.
+    A sequence of learners gets the names node-0, node-1, …
+    `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `progress`:
+    None shows how far it is in a notebook and in a terminal, True elsewhere too, False nowhere; a function is told
+    instead. `held_out` measures every version on data that no node has, as a coordinator does: metrics "held_out/…".
+    `slow` says how many times longer than the others some nodes take; `about` what some say of themselves (tags, hours;
+    time begins at midnight).
+
+    Raises `InvalidJob` when the job can't go on with these learners, `LearnerFailed` when they fail too often, from the
+    first error that one of them has raised.
     """
-    named = dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}
+    if isinstance(job, str | Path | Mapping):
+        job = load_job(job)
     plan, algorithm = job.plan(), job.build_algorithm()
-    if not named:
-        raise InvalidJob("a job needs at least one learner", code="job.learners")
-    factors = _factors(slow or {}, named)
+    named = _named(learners, algorithm)
+    if held_out is not None:
+        required_learner(held_out, "held_out")
+    factors, told = _factors(slow or {}, named), _told(about or {}, named)
     clock, bodies = Clock(), MemoryBodies(payload_bytes)
-    record = Record(job.name, plan.versions, progress, partial(judged, held_out, bodies) if held_out else None)
     rng = Random(plan.seed if seed is None else seed)
-
-    def do(node: str, order: Order, memory: Ref | None) -> Hand:
-        return Begun(algorithm, named[node], bodies, order, memory, plan.filters)
-
-    turns = {node: turn for turn, node in enumerate(named)}
-
-    def pace(node: str, _: Order) -> float:
-        work_s = WORK_S * factors.get(node, 1.0)
-        if faults is not None:
-            return work_s * rng.uniform(0.5, 1.5)
-        tick = floor((clock.now + work_s) / TICK_S) + 1
-        return (tick + (turns[node] + 0.5) / (2 * len(turns))) * TICK_S - clock.now
-
     setup = Setup(
         plan,
         algorithm,
         job.build_schedule(),
         tuple(named),
-        faults=faults or Faults(latency_s=TICK_S if algorithm.based else TICK_S / (16 * len(turns))),
+        faults=faults or Faults(latency_s=TICK_S if algorithm.based else TICK_S / (16 * len(named))),
         timing=Timing(lease_s=LEASE_S),
         beat_s=BEAT_S,
         seed=rng.getrandbits(32),
-        about=_told(about or {}, named),
+        about=told,
     )
-    world = World(setup, do, pace, clock=clock, bodies=bodies, watch=record, sweep_steps=SWEEP_STEPS)
+    pace = _paced(clock, factors, list(named), rng if faults is not None else None)
+    with displayed(progress, job.name) as shown:
+        record = Record(job.name, plan.versions, shown, partial(judged, held_out, bodies) if held_out else None)
+
+        def do(node: str, order: Order, memory: Ref | None) -> Hand:
+            return Noted(Begun(algorithm, named[node], bodies, order, memory, plan.filters), record)
+
+        world = World(setup, do, pace, clock=clock, bodies=bodies, watch=record, sweep_steps=SWEEP_STEPS)
+        return _run(world, record)
+
+
+def _run(world: World, record: Record) -> Result:
+    """Go on until the job ends. Raises what it ends with, where it doesn't go on."""
     world.start()
     begun = -1
-    while not world.run(clock.now + IDLE_S):
+    while not world.run(world.clock.now + IDLE_S):
         here = world.coordinator.hub.roster.here()
         if record.begun == begun or (here and all(member.failures >= FAILURES_MAX for member in here)):
-            raise record.given_up(world.coordinator.hub)
+            raise record.given_up(world.coordinator.hub) from record.cause
         begun = record.begun
     return record.result(world.coordinator.hub)
+
+
+def _named(learners: Mapping[str, Learner] | Sequence[Learner], algorithm: Algorithm) -> dict[str, Learner]:
+    """Return the learners by name. Raises `InvalidJob` for what is no learner, or one that lacks what is needed."""
+    given: Any = learners
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        text = f"learners is {type(given).__name__}; what is wanted is a list of learners, one per node"
+        raise InvalidJob(text, code="job.learners", hint="write [learner(part) for part in range(4)]")
+    named = dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}
+    if not named:
+        raise InvalidJob("a job needs at least one learner", code="job.learners")
+    for node, learner in named.items():
+        if (error := misfit(algorithm, required_learner(learner, f"the learner of {node}"))) is not None:
+            raise InvalidJob(f"{node}: {error.message}", code=error.code, hint=error.hint)
+    return named
+
+
+def _paced(clock: Clock, factors: Mapping[str, float], nodes: Sequence[str], rng: Random | None) -> Pace:
+    """Return how long each node's work takes; with `rng`, more or less."""
+    turns = {node: turn for turn, node in enumerate(nodes)}
+
+    def pace(node: str, _: Order) -> float:
+        work_s = WORK_S * factors.get(node, 1.0)
+        if rng is not None:
+            return work_s * rng.uniform(0.5, 1.5)
+        tick = floor((clock.now + work_s) / TICK_S) + 1
+        return (tick + (turns[node] + 0.5) / (2 * len(turns))) * TICK_S - clock.now
+
+    return pace
 
 
 def _factors(slow: Mapping[str, float], named: Mapping[str, Learner]) -> Mapping[str, float]:
@@ -218,6 +215,27 @@ def judged(learner: Learner, bodies: Bodies, model: Ref) -> Metrics:
     return {name.replace("eval/", "held_out/", 1): value for name, value in learner.evaluate().items()}
 
 
+class Noted:
+    """An order in hand, whose first failure is kept with its traceback."""
+
+    def __init__(self, work: Begun, record: Record) -> None:
+        self._work, self._record = work, record
+
+    @property
+    def held(self) -> Ref | None:
+        return self._work.held
+
+    def may_go_on(self, order: Order) -> bool:
+        return self._work.may_go_on(order)
+
+    def piece(self, order: Order) -> Done | Status | None:
+        try:
+            return self._work.piece(order)
+        except ShoalError as error:
+            self._record.failed = self._record.failed or error
+            raise
+
+
 class Record(Watch):
     """Writes down what a job's database would hold."""
 
@@ -233,6 +251,13 @@ class Record(Watch):
         self._trained: dict[str, float] = {}
         self._held: dict[str, Ref | None] = {}
         self.begun = 0
+        self.failed: ShoalError | None = None
+        """The first failure of a learner."""
+
+    @property
+    def cause(self) -> BaseException | None:
+        """What the user's code raised first, or else that failure itself."""
+        return (self.failed.__cause__ or self.failed) if self.failed is not None else None
 
     def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
         """Keep what is seen for the first time."""
@@ -290,9 +315,13 @@ class Record(Watch):
 
     def given_up(self, hub: Hub) -> InvalidJob | LearnerFailed:
         """Why a job doesn't go on."""
-        failures = [note for note in self._notes if note.kind in ("warning", "refusal")]
+        failures = [note.text for note in self._notes if note.kind in ("warning", "refusal")]
+        if self.failed is not None:
+            hint = CHAINED if self.failed.hint in ("", IN_THE_LOG) else self.failed.hint
+            lasting = failures[-1] if failures else "learners fail"
+            return LearnerFailed(f"{lasting}; the first failure: {self.failed.message}", hint=hint)
         if failures:
-            return LearnerFailed(failures[-1].text, hint=failures[0].text)
+            return LearnerFailed(failures[-1], hint=failures[0])
         text = f"the job does not go on: {hub.waits or 'too few learners'}"
         return InvalidJob(text, code="job.stuck", hint="check min_nodes and quorum")
 

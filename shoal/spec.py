@@ -37,9 +37,18 @@ from dataclasses import MISSING, fields
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from shoal import misfits
 from shoal.core.algorithm import Algorithm
@@ -220,8 +229,8 @@ def _named(table: dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-class JobSpec(_Table):
-    """A job file."""
+class _JobFile(_Table):
+    """The keys of a job file, each right for itself."""
 
     name: str = Field(pattern=NAME, description="stands in addresses; 1 to 63 of a-z, 0-9, '.', '_', '-'")
     title: str = Field("", max_length=200, description="what people read")
@@ -300,6 +309,23 @@ class JobSpec(_Table):
         return for_models(self.build_filters()) if self.gossip.build_mixing().filtered else ()
 
 
+class JobSpec(_JobFile):
+    """A job: the keys of a job file. Whoever makes one gets `InvalidJob` at once, with all that is wrong with it."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(values, JobSpec):
+            return handler(values)
+        if not isinstance(values, dict):
+            raise InvalidJob(
+                f"a job is a table of keys, not {type(values).__name__}", hint='write {"name": "first", "rounds": 10}'
+            )
+        if mistakes := check_job(values):
+            raise together(mistakes)
+        return handler(values)
+
+
 def _build(what: str, table: dict[str, Any], known: Mapping[str, type[T]]) -> T:
     for mistake in _mistakes_of_table(what, (), table, known):
         raise mistake.error()
@@ -341,14 +367,12 @@ def _mistakes_of_file(error: ValidationError) -> Iterator[Mistake]:
     """What is wrong with the file itself, without what its tables name."""
     tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut, "gossip": Gossip}
     for place, text, unknown in of_validation(error):
-        table = tables.get(str(place[0]), JobSpec) if len(place) > 1 else JobSpec
+        table = tables.get(str(place[0]), _JobFile) if len(place) > 1 else _JobFile
         yield Mistake(place, text, suggestion(str(place[-1]), table.model_fields) if unknown else "")
 
 
 def parse_job(values: dict[str, Any]) -> JobSpec:
-    """A checked job of TOML or JSON values, algorithm and schedule included. Raises `InvalidJob`."""
-    if mistakes := check_job(values):
-        raise together(mistakes)
+    """Return the job of TOML or JSON values. Raises `InvalidJob`."""
     return JobSpec.model_validate(values)
 
 
@@ -364,7 +388,7 @@ def _all_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
         right = False
         yield mistake
     if right:
-        yield from _misfits(JobSpec.model_validate(values))
+        yield from _misfits(_JobFile.model_validate(values))
 
 
 def _file_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
@@ -372,7 +396,7 @@ def _file_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
         if why := flaw([key, value]):
             yield Mistake((mended(key),), f"{mended(key)}: {why}"[:TEXT_CHARS_MAX], "leave that character out")
     try:
-        JobSpec.model_validate(values)
+        _JobFile.model_validate(values)
     except ValidationError as error:
         yield from _mistakes_of_file(error)
 
@@ -393,7 +417,7 @@ def _table_mistakes(values: dict[str, Any]) -> Iterator[Mistake]:
             yield from _mistakes_of_table(what, place, table, known)
 
 
-def _misfits(spec: JobSpec) -> Iterator[Mistake]:
+def _misfits(spec: _JobFile) -> Iterator[Mistake]:
     """What cannot work together, each right for itself."""
     algorithm, schedule = spec.build_algorithm(), spec.build_schedule()
     yield from misfits.of_schedule(algorithm, schedule)
@@ -416,8 +440,18 @@ def _misfits(spec: JobSpec) -> Iterator[Mistake]:
         yield of_error(error, ("gossip",), Gossip.model_fields)
 
 
-def load_job(path: Path) -> JobSpec:
-    """The job of a TOML file. Raises `InvalidJob` that names file, line or key."""
+def load_job(job: str | Path | Mapping[str, Any]) -> JobSpec:
+    """Return the job of a TOML file, or of a mapping with its keys.
+
+    Raises `InvalidJob` that names file, line or key.
+    """
+    if isinstance(job, Mapping):
+        return parse_job(dict(job))
+    given: Any = job
+    if not isinstance(given, str | Path):
+        text = f"a job is the path of a TOML file, or a mapping with its keys, not {type(given).__name__}"
+        raise InvalidJob(text, hint='load_job("job.toml") or load_job({"name": "first", "rounds": 10})')
+    path = Path(given)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from shoal.core.errors import Refused, StorageFailed
+from shoal.core.errors import Refused, StorageFailed, message_of
 from shoal.core.hub import Hub
 from shoal.core.hub_state import state_refs
 from shoal.core.machine import Boot, Effect, Event, NoteKind, Save, Send, Timer, Version, Wake
@@ -390,7 +390,7 @@ class Driver:
         log.error("an event broke the hub; rebuilding", job=self.name, error=repr(error), exc_info=error)
         self.restoring = True
         self._turned.set()
-        self._trouble(str(error))
+        self._trouble(message_of(error))
         for waiting in batch:
             waiting.fail(error if isinstance(error, StorageFailed) else self._not_now())
         asyncio.get_running_loop().call_later(SETTLE_S, self._send_away)
@@ -454,7 +454,7 @@ class Driver:
                 except Exception as error:  # noqa: BLE001 - this is the one
                     log.error("event set aside", job=self.name, seq=entry.seq, error=repr(error))
                     kind, node = type(entry.event).__name__, getattr(entry.event, "node", "")
-                    text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {error}"
+                    text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {message_of(error)}"
                     note = journal.note("warning", text, hub.version, node)
                     items = await write(partial(journal.set_aside, job=self.name, seq=entry.seq, why=note))
                     self._broadcast(items)

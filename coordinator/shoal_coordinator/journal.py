@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
 
 from shoal import wire
-from shoal.core.errors import InvalidPayload
+from shoal.core.errors import InvalidPayload, message_of
 from shoal.core.machine import Effect, Event, Measured, Note, NoteKind, Save, Send, Version, Wake
 from shoal.core.message import Pause, Report
 from shoal_coordinator import failures, history, jump, reports
@@ -138,7 +138,7 @@ def _entry(connection: Connection, row: Row[Any]) -> Entry | None:
     try:
         return Entry(row.seq, row.now, row.at, wire.from_json(row.event), row.body)
     except (InvalidPayload, TypeError, ValueError) as error:
-        text = f"event {row.seq} cannot be read and was set aside: {error}"
+        text = f"event {row.seq} cannot be read and was set aside: {message_of(error)}"
         set_aside(connection, row.job, row.seq, note("warning", text))
         return None
 

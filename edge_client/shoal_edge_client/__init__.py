@@ -35,14 +35,18 @@ def join(
     `more`: other fields of `shoal_edge_client.settings.EdgeSettings`. What is None comes from the environment or the
     configuration file.
 
-    Returns 0 when the jobs have ended or on SIGTERM, 130 on Ctrl-C. Raises `ShoalError`: `NotAllowed` when the
-    credential is wrong or was revoked, `Unreachable` where `give_up_s` is set, and what else went wrong.
+    Returns 0 when the jobs have ended or on SIGTERM, 130 on Ctrl-C. Raises `ShoalError`: `InvalidJob` at once for what
+    is no learner, `NotAllowed` when the credential is wrong or was revoked, `Unreachable` where `give_up_s` is set, and
+    what else went wrong.
     """
+    from shoal.learn.loading import required_learner
     from shoal.settings import load
     from shoal_edge_client.running import run
     from shoal_edge_client.settings import EdgeSettings
 
     target = learner if isinstance(learner, str) else None
+    if target is None:
+        required_learner(learner, "learner")
     given = {
         "url": url,
         "learner": target,

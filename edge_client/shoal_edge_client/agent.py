@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
+from shoal.core.capability import CODE
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, Unreachable
 from shoal.core.learner import Learner
 from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
@@ -460,9 +461,11 @@ class Agent:
         try:
             begin = self.workshop.job(parse_job(found["spec"]))
         except (InvalidJob, KeyError) as error:
-            text = error.message if isinstance(error, InvalidJob) else "its plan is not shown"
-            self.log.error("this release cannot run the job", job=name, why=text)
-            return _Unable(InvalidJob(f"this node cannot run the job: {text}", hint="install the same release"))
+            text, hint = "its plan is not shown", "install the same release"
+            if isinstance(error, InvalidJob):
+                text, hint = error.message, error.hint if error.code == CODE else hint
+            self.log.error("this node cannot run the job", job=name, why=text, hint=hint)
+            return _Unable(InvalidJob(f"this node cannot run the job: {text}", hint=hint))
         return Trainer(name, begin, spool, self.state.note_error, self._at)
 
     async def _see_through(self, name: str, spool: Spool, pump: Pump) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from shoal import wire
-from shoal.core.errors import InvalidPayload, ShoalError, StorageFailed
+from shoal.core.errors import InvalidPayload, ShoalError, StorageFailed, message_of
 from shoal.core.message import Ref, Report
 from shoal.core.tree import Slots, Tree
 from shoal.runtime.store import CrashPoint, FileBodies, FileBody, digest_of, make_folder, no_crash, storing, write_file
@@ -63,7 +63,7 @@ class Spool:
             with storing(path):
                 return load(path.read_bytes()) if path.exists() else None
         except (ShoalError, ValueError, KeyError, TypeError) as error:
-            self.log.warning("an unreadable file is given up", file=str(path), why=str(error))
+            self.log.warning("an unreadable file is given up", file=str(path), why=message_of(error))
             return None
 
     def _load_memory(self, data: bytes) -> Ref:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shoal.core.algorithm import Algorithm, Local
+from shoal.core.capability import check_learner
 from shoal.core.errors import InvalidJob
 from shoal.core.filter import Filter
 from shoal.core.learner import Learner, no_tick
@@ -67,7 +68,10 @@ class Workshop(Protocol):
         ...
 
     def job(self, spec: JobSpec) -> Begin:
-        """What takes the orders of that job in hand. May be called in any thread."""
+        """Return what takes the orders of that job in hand. May be called in any thread.
+
+        Raises `InvalidJob` where it is known already that the learner cannot do them.
+        """
         ...
 
     def weigh(self, seed: int) -> float:
@@ -119,7 +123,9 @@ class Here:
 
     def job(self, spec: JobSpec) -> Begin:
         assert self._learner is not None
-        return partial(at_hand, spec.build_algorithm(), self._learner, tuple(spec.build_filters()))
+        algorithm = spec.build_algorithm()
+        check_learner(algorithm, self._learner)
+        return partial(at_hand, algorithm, self._learner, tuple(spec.build_filters()))
 
     def weigh(self, seed: int) -> float:
         assert self._learner is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal import strict_json
-from shoal.core.errors import InvalidPayload, ShoalError
+from shoal.core.errors import InvalidPayload, ShoalError, message_of
 from shoal.runtime.address import parse
 from shoal.trust.papers import JoinCert
 
@@ -42,7 +42,7 @@ def read_entry(text: bytes) -> Entry:
         fits = not values and len(urls) <= URLS_MAX and all(len(url) <= URL_CHARS for url in urls)
         entry = Entry(certificate.encode("ascii"), tuple(parse(url).url for url in urls))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ShoalError) as error:
-        raise _wrong(str(error)[:100]) from None
+        raise _wrong(message_of(error)[:100]) from None
     if not fits or not isinstance(urls, list):
         raise _wrong(f"it has a certificate and at most {URLS_MAX} urls")
     return entry

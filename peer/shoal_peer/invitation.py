@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal import strict_json
-from shoal.core.errors import InvalidPayload, ShoalError
+from shoal.core.errors import InvalidPayload, ShoalError, message_of
 from shoal.heads import NAME, is_digest
 from shoal.runtime.address import parse
 from shoal.trust.keys import PUBLIC
@@ -94,7 +94,7 @@ def read_joining(text: bytes) -> Joining:
         joining = Joining(named["invitation"].encode("ascii"), named["node"], named["pub"], _addresses(named["urls"]))
         fits = not values and NAME.fullmatch(joining.node) and re.fullmatch(PUBLIC, joining.pub)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ShoalError) as error:
-        raise _malformed(str(error)[:100]) from None
+        raise _malformed(message_of(error)[:100]) from None
     if not fits:
         raise _malformed("it has an invitation, a node, its pub and its urls")
     return joining

@@ -150,6 +150,8 @@ class Node:
         spec, desk = self.papers.spec, self.desk
         algorithm = spec.build_algorithm()
         check_job(spec)
+        if algorithm.needs:
+            await self.trainer.check()
         state = desk.load()
         weight, slots = 1.0, {}
         if state is None:

@@ -42,6 +42,10 @@ class Trainer:
         """(the initial model, in the folder of what was made; how many examples this node speaks for)."""
         return await self._in_lane(lambda tick: self._init(seed))
 
+    async def check(self) -> None:
+        """Raise `InvalidJob` where the learner lacks what the job's algorithm needs."""
+        await self._in_lane(lambda tick: self._training.ask({"do": "fit", "job": dict(self._job)}, tick))
+
     async def perform(self, work: Work) -> Result:
         """Do an order. Raises what the learner's failure is, also when the process dies of it again and again."""
         return await self._in_lane(partial(self._perform, work))

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
+from shoal.core.capability import Capability, train_corrected
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
 from shoal.core.parts import Divides
@@ -70,6 +71,11 @@ class ADMM(Algorithm):
         if not 0 <= self.decay < float("inf"):
             raise InvalidJob(f"admm: decay is {self.decay}, but must not be negative", code="job.algorithm")
 
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """The penalty and the dual correct each gradient."""
+        return frozenset({"corrections"})
+
     def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
         """Solve near the consensus at this node's price; report where that leads."""
         z = tree_slot(task.slots, "model")
@@ -81,7 +87,7 @@ class ADMM(Algorithm):
 
         learner.load(z)
         metrics = learner.evaluate()
-        trained = learner.train(self.budget(task), correct=near, tick=task.tick)
+        trained = train_corrected(learner, self.budget(task), near, task.tick)
         moved = scale(sub(learner.model(), z), self.relax)  # h - z
         report = add(moved, dual)
         return Local(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})

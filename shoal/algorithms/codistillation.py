@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
-from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.capability import Capability
+from shoal.core.errors import InvalidJob
 from shoal.core.learner import ExtraLoss, Learner, Teachable
 from shoal.core.message import Kind
 from shoal.core.sums import Totals
@@ -50,6 +51,11 @@ class Codistillation(Algorithm):
                 f"codistillation: weight is {self.weight} and burn_in {self.burn_in}, but neither may be negative",
                 code="job.algorithm",
             )
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """Learners are taught, if the teachers' word has a weight."""
+        return frozenset({"teaching"} if self.weight else ())
 
     def init(self, model: Tree) -> Slots:
         """The form of all models; nobody's weights yet."""
@@ -84,11 +90,7 @@ class Codistillation(Algorithm):
 
     def _taught(self, learner: Learner, teachers: list[Tree]) -> ExtraLoss:
         """The cross entropy with the mean of their words, which is the mean of those with each."""
-        if not isinstance(learner, Teachable):
-            raise LearnerFailed(
-                f"{type(learner).__name__} cannot be taught by a model",
-                hint="give it a method teach, or use TorchLearner",
-            )
+        assert isinstance(learner, Teachable)
         words = [learner.teach(teacher, self.weight / len(teachers)) for teacher in teachers]
 
         def mean(batch: Any, output: Any) -> Any:

@@ -18,6 +18,7 @@ from random import Random
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.capability import Capability, train_corrected
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Learner
 from shoal.core.parts import Divides
@@ -48,6 +49,11 @@ class FedProx(Algorithm):
             text = f"fedprox: partial is {self.partial}, but of {self.epochs:g} epochs nothing can be left out"
             raise InvalidJob(text, code="job.algorithm", hint="raise epochs to 2 or more, or leave partial out")
 
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """The spring corrects each gradient."""
+        return frozenset({"corrections"} if self.mu else ())
+
     def budget(self, task: Task) -> Budget:
         """All epochs, or a part of them."""
         whole, rng = super().budget(task), Random(f"partial/{task.seed}")  # reproducible, not secret
@@ -62,7 +68,10 @@ class FedProx(Algorithm):
 
         learner.load(base)
         metrics = learner.evaluate()
-        trained = learner.train(self.budget(task), correct=near if self.mu else None, tick=task.tick)
+        if self.mu:
+            trained = train_corrected(learner, self.budget(task), near, task.tick)
+        else:
+            trained = learner.train(self.budget(task), tick=task.tick)
         return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
 
     @property

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
+from shoal.core.capability import Capability, train_corrected
 from shoal.core.errors import InvalidJob
 from shoal.core.learner import Learner
 from shoal.core.parts import Divides
@@ -40,6 +41,11 @@ class Scaffold(Algorithm):
     def __post_init__(self) -> None:
         if self.nodes < 0:
             raise InvalidJob(f"scaffold: nodes is {self.nodes}, but must not be negative", code="job.algorithm")
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """The control variates correct each gradient."""
+        return frozenset({"corrections"})
 
     def init(self, model: Tree) -> Slots:
         """The model, and c = 0."""
@@ -66,7 +72,7 @@ class Scaffold(Algorithm):
 
         learner.load(base)
         metrics = learner.evaluate()
-        trained = learner.train(self.budget(task), correct=corrected, tick=task.tick)
+        trained = train_corrected(learner, self.budget(task), corrected, task.tick)
         now = gradients.mean_onto() if gradients.weight else own
         moved: Slots = {"model": sub(learner.model(), base), "control": sub(now, own)}
         return Local(trained.weight, moved, metrics | trained.metrics, {"control": now})

@@ -149,13 +149,16 @@ def new(
 
 def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | None) -> Tree:
     """Return the model that a job begins with, made by the learner of its file or this one. Raises `ShoalError`."""
+    from shoal.core.capability import check_learner
     from shoal.learn.loading import load_learner
 
     target = learner or spec.learner
     if not target:
         raise InvalidJob("the job names no learner", code="learner.missing", hint="say --learner FILE.py:NAME")
     given = {**spec.options, **(assignments(option, "--option") if option else {})}
-    return load_learner(target, given).init(spec.seed)
+    made = load_learner(target, given)
+    check_learner(spec.build_algorithm(), made)
+    return made.init(spec.seed)
 
 
 def invited_of(text: str) -> Invited:

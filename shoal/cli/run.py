@@ -156,7 +156,7 @@ def report(job: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
 
 def send_model(api: Api, path: Path) -> str:
     """Upload an initial model; its digest."""
-    from shoal.cli.start_model import opened
+    from shoal.model_file import opened
 
     def counted(pieces: Iterator[bytes], advance: Advance) -> Iterator[bytes]:
         done = 0

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shoal.core.learner import Learner
+    from shoal.result import Result
     from shoal.sim.faults import Faults
-    from shoal.simulation import Result
     from shoal.spec import JobSpec
 
 NODES = 4
@@ -81,7 +81,7 @@ def simulate(
 
     Example: shoal simulate digits.toml --nodes 10 --faults loss=0.1 --faults hub_crashes=2
 
-    The job's learner is made once per node, with the options part=0, 1, … and parts=NODES where it takes them. With
+    The job's learner is made once per node, with the options part=0, 1, … and parts=NODES, each if it takes it. With
     --compare the job is run under each of the presets, one after the other, with the same seed.
     """
     from shoal.cli.compare import specs_under
@@ -102,7 +102,7 @@ def simulate(
     started = time.monotonic()
     result = run(spec, here)
     if output is not None:
-        save(result, output)
+        result.save(output)
     if record is not None:
         keep(spec, result, record)
     report(result, time.monotonic() - started)
@@ -166,24 +166,27 @@ def faults_of(given: Sequence[str] | None) -> Faults | None:
 
 def load(target: str, options: Mapping[str, Any], nodes: int) -> list[Learner]:
     """The learner, once per node. Raises `InvalidJob` or `LearnerFailed`."""
-    from shoal.learn.loading import load_learner
+    from shoal.learn.loading import accepted, load_learner
 
     if not target:
         hint = 'say --learner FILE.py:NAME, or write learner = "FILE.py:NAME" into the job file'
         raise InvalidJob("the job names no learner", code="learner.missing", hint=hint)
+    taken = accepted(target, ("part", "parts"))
+    if "part" in options and "part" in taken and nodes > 1:
+        raise InvalidJob(
+            f"the job says options.part = {options['part']}: all {nodes} nodes would have the same data",
+            code="learner.options",
+            hint="leave it out: a simulation gives each node a part of its own",
+        )
+    if "part" not in taken and nodes > 1:
+        out.warn(f"{target} takes no option part: every node has the same data")
     found: list[Learner] = []
     with out.progress("loading", nodes) as advance:
         for part in range(nodes):
             advance(part, f"{part} of {nodes} learners")
-            try:
-                learner = unpaced(load_learner(target, {"part": part, "parts": nodes, **options}))
-            except InvalidJob as error:
-                if error.code != "learner.options" or part:
-                    raise
-                found = [unpaced(load_learner(target, options)) for _ in range(nodes)]
-                out.warn(f"{target} takes no options part and parts: every node has the same data")
-                return found
-            found.append(learner)
+            numbers = {"part": part, "parts": nodes}
+            given = {name: number for name, number in numbers.items() if name in taken}
+            found.append(unpaced(load_learner(target, {**given, **options})))
     return found
 
 
@@ -202,20 +205,6 @@ def judge_of(spec: JobSpec) -> Learner | None:
     from shoal.learn.loading import load_learner
 
     return None if spec.held_out is None else load_learner(spec.held_out.learner, spec.held_out.options)
-
-
-def save(result: Result, path: Path) -> None:
-    """The final model as a safetensors file."""
-    from shoal import wire
-
-    try:
-        with path.open("wb") as file:
-            for piece in wire.payload_pieces({"model": result.model}):
-                file.write(piece)
-    except OSError as error:
-        raise ShoalError(
-            f"{path}: {error.strerror}", code="export.failed", hint="check folder and free space"
-        ) from None
 
 
 def report(result: Result, took_s: float) -> None:
@@ -242,20 +231,8 @@ def report(result: Result, took_s: float) -> None:
 
 def round_table(result: Result) -> Table:
     """Some versions, evenly over the job, the last one among them."""
-    shown = list(result.versions)
-    step = -(-len(shown) // ROWS_MAX)
-    rows = table("version", "accuracy", "loss", "reports", "up", "down", "at", right=_NUMERIC)
-    for version in shown[::-step][::-1] if shown else ():
-        rows.add_row(
-            str(version.number),
-            percent(version.metrics.get("eval/accuracy")),
-            number(version.metrics.get("eval/loss")),
-            str(version.reports),
-            size(version.up_bytes),
-            size(version.down_bytes),
-            seconds(version.closed),
-        )
+    columns, cells = result.table(ROWS_MAX)
+    rows = table(*columns, right=columns)
+    for row in cells:
+        rows.add_row(*row)
     return rows
-
-
-_NUMERIC = ("version", "accuracy", "loss", "reports", "up", "down", "at")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from shoal.core.capability import Capability, check_learner
 from shoal.core.errors import InvalidPayload
 from shoal.core.learner import Budget, Learner, Tick, no_tick
 from shoal.core.message import Kind, Metrics, OrderId, Status
@@ -113,6 +114,11 @@ class Algorithm:
     alike: ClassVar[bool] = False
     """Whether every report counts alike, whatever its node holds; else by its weight."""
 
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """Return what a learner must be able to do beyond its six methods; `shoal.core.capability` refuses others."""
+        return frozenset()
+
     epochs: float = 1.0
     """E: passes over the local data per round."""
     batch_size: int = 32
@@ -190,7 +196,12 @@ class Algorithm:
 
 
 def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-    """What a node does with a task of any kind, in every world, or the next piece of it."""
+    """Do a task of any kind, or its next piece: the node's part, the same in every world.
+
+    Raises `InvalidJob` where the learner lacks what the algorithm needs.
+    """
+    if task.kind != "evaluate":
+        check_learner(algorithm, learner)
     if task.kind == "init":
         return Local(0.0, {"model": learner.init(task.seed)})
     if task.kind == "evaluate":

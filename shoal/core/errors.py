@@ -27,6 +27,15 @@ class ShoalError(Exception):
         self.code = code or self.default_code
         self.hint = hint
 
+    def __str__(self) -> str:
+        """Return the message, and what to do in a line of its own: all that a traceback shows."""
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+def message_of(error: BaseException) -> str:
+    """Return what happened, without what to do about it."""
+    return error.message if isinstance(error, ShoalError) else str(error)
+
 
 class InvalidJob(ShoalError):
     """The job cannot run as written."""

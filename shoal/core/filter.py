@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.errors import InvalidJob, InvalidPayload
+from shoal.core.errors import InvalidJob, InvalidPayload, message_of
 from shoal.core.floats import row, with_row
 from shoal.core.tree import Layout, Slots, Tree, add, same_layout, sub
 
@@ -82,7 +82,7 @@ def check_filters(filters: Filters) -> None:
         same_layout(probe.layout, again.layout)
     except (InvalidPayload, ValueError, TypeError, LookupError) as error:
         names = ", ".join(one.name for one in filters)
-        raise InvalidJob(f"filters: {names} cannot undo what they do: {error}", code="job.filter") from None
+        raise InvalidJob(f"filters: {names} cannot undo what they do: {message_of(error)}", code="job.filter") from None
 
 
 def for_models(filters: Filters) -> tuple[Filter, ...]:

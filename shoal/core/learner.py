@@ -71,7 +71,11 @@ class Teachable(Protocol):
 
 
 class Learner(Protocol):
-    """Weights, and the private data that they are trained on."""
+    """Weights, and the private data that they are trained on.
+
+    A learner whose `train` passes every gradient through `correct` declares `applies_corrections = True`; fedprox,
+    scaffold and admm refuse others (`shoal.core.capability`).
+    """
 
     def init(self, seed: int) -> Tree:
         """Fresh initial weights, the same for the same seed on every node; afterwards they are loaded."""

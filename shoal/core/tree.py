@@ -174,18 +174,35 @@ class Tree(Mapping[str, Array]):
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], dtypes: Mapping[str, str] | None = None) -> Tree:
-        """A tree of named arrays; `dtypes` names those that numpy cannot tell (BF16 given as uint16 bits)."""
+        """A tree of named arrays; `dtypes` names those that numpy cannot tell (BF16, given as uint16 bits or as float32
+        values, which are rounded)."""
         named = {name: np.asarray(array) for name, array in arrays.items()}
         given = dtypes or {}
         layout = Layout.of((name, given.get(name) or dtype_name(array), array.shape) for name, array in named.items())
         buffer = np.empty(layout.nbytes, np.uint8)
         for leaf in layout.leaves:
-            values = named[leaf.name].astype(DTYPES[leaf.dtype], casting="equiv", copy=False)  # little-endian
-            buffer[leaf.start : leaf.stop] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            values, place = named[leaf.name], buffer[leaf.start : leaf.stop]
+            if leaf.dtype == "BF16" and values.dtype == np.float32:
+                from_float(np.ascontiguousarray(values).reshape(-1), "BF16", place)
+                continue
+            values = values.astype(DTYPES[leaf.dtype], casting="equiv", copy=False)  # little-endian
+            place[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return cls(layout, buffer)
 
     def __getitem__(self, name: str) -> Array:
-        """The tensor of that name, in its shape, as a read-only view where the data allow one."""
+        """Return the values of that tensor, in its shape, read-only: a view where the data and numpy allow one.
+
+        numpy has no bfloat16: of such a tensor these are the same values as float32; `stored` has the bits.
+        """
+        leaf = self.layout.index[name]
+        if leaf.dtype != "BF16":
+            return self.stored(name)
+        values = to_float(self.block(leaf.start, leaf.stop), "BF16", np.float32).reshape(leaf.shape)
+        values.flags.writeable = False
+        return values
+
+    def stored(self, name: str) -> Array:
+        """Return a read-only view on that tensor as it is stored: of bfloat16 its bits, as uint16."""
         leaf = self.layout.index[name]
         view = self.block(leaf.start, leaf.stop).view(DTYPES[leaf.dtype]).reshape(leaf.shape)
         view.flags.writeable = False

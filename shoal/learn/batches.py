@@ -4,7 +4,7 @@
 | tensors or arrays `(x, …, y)`        | by a seeded permutation, on the device throughout | their length   |
 | a `Dataset`, or any list of examples | by the same permutation, through a `DataLoader`   | its length     |
 | an `IterableDataset`                 | in its own order, of the job's batch size         | counted        |
-| a `DataLoader`                       | its own, whatever the job's batch size            | of its sampler |
+| a `DataLoader`                       | its own; the job's batch size must be the same    | of its sampler |
 
 A batch that is a tuple or list is `(*inputs, target)`; any other goes whole to the model and to the loss.
 
@@ -68,6 +68,10 @@ class Source(ABC):
             hint="give tensors (x, y), a Dataset with __getitem__, or a shoal.learn.stream.Stream",
         )
 
+    def check_batch_size(self, wanted: int) -> None:
+        """Raise `LearnerFailed` where the data make batches of a size of their own, and the job says another."""
+        return
+
     def as_of(self, position: int) -> Source:
         """The data as they are while mini-batch `position` of the sequence is trained on."""
         return self
@@ -100,6 +104,7 @@ class Options(NamedTuple):
 
 def source_of(data: Data, options: Options) -> Source:
     """The data in a form that can be walked through. Raises `InvalidJob` for what is none, or empty."""
+    _check_kind(data)
     if isinstance(data, TensorDataset):
         data = data.tensors
     source: Source
@@ -122,6 +127,38 @@ def source_of(data: Data, options: Options) -> Source:
     if source.examples == 0:
         raise InvalidJob("the data hold no example", code="learner.data", hint="check how they were divided")
     return source
+
+
+def _check_kind(data: Any) -> None:
+    """Raise `InvalidJob` for what looks like data and would be taken for something else."""
+    if isinstance(data, Feed | Dataset | DataLoader):
+        return
+    parts = data if isinstance(data, tuple) else (data,)
+    for part in parts:
+        first = part[0] if isinstance(part, list) and part else part
+        for one in (part, first):
+            if isinstance(one, str | bytes) or (isinstance(one, np.ndarray) and one.dtype.kind in "SUO"):
+                raise InvalidJob(
+                    "text and objects are no training data: a model is trained on numbers",
+                    code="learner.data",
+                    hint="turn it into token ids first, and give tensors (ids, labels) or a Dataset that gives them",
+                )
+            if hasattr(one, "to_numpy"):
+                kind = type(one).__name__
+                raise InvalidJob(
+                    f"a {kind} is no training data: nothing says which columns are inputs and which is the target",
+                    code="learner.data",
+                    hint="give arrays: (table[columns].to_numpy(), table[target].to_numpy())",
+                )
+    lists = [isinstance(part, list) for part in parts]
+    arrays = [isinstance(part, Tensor | np.ndarray) for part in parts]
+    if isinstance(data, tuple) and (any(lists) or (any(arrays) and not all(arrays))):
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise InvalidJob(
+            f"a tuple is (inputs, target), each a tensor or array; this one holds {kinds}",
+            code="learner.data",
+            hint="convert lists with torch.tensor(…); single examples go into a list or a Dataset",
+        )
 
 
 class Tensors(Source):
@@ -247,6 +284,16 @@ class Loader(Source):
         for batch in self.loader:
             yield moved(batch, self.options.device)
 
+    def check_batch_size(self, wanted: int) -> None:
+        own = self.loader.batch_size
+        if own is None or own == wanted or (not wanted and self.examples is not None and own >= self.examples):
+            return
+        raise LearnerFailed(
+            f"the DataLoader makes batches of {own}, the job says batch_size = {wanted}",
+            code="learner.batch-size",
+            hint=f"say batch_size = {own} in the job's [algorithm], or give the Dataset itself, without a DataLoader",
+        )
+
 
 def cuts(examples: int, batch_size: int, *, merge_small: bool = False) -> list[tuple[int, int]]:
     """Where batches begin and end. The last may be smaller, or up to half larger; batch size 0: one batch of all."""
@@ -344,8 +391,20 @@ def split(batch: Any) -> tuple[tuple[Any, ...], Any]:
     return (batch,), batch
 
 
+def check_batch(batch: Any) -> None:
+    """Raise `LearnerFailed` for a batch without a tensor, such as text. Objects of the user's own are let pass."""
+    if size_of(batch) or not isinstance(batch, str | bytes | list | tuple | Mapping):
+        return
+    inner = batch[0] if isinstance(batch, list | tuple) and batch else batch
+    raise LearnerFailed(
+        f"a batch of the data holds no tensor: {type(batch).__name__} of {type(inner).__name__}",
+        code="learner.data",
+        hint="let the data give tensors; turn text into token ids first",
+    )
+
+
 def size_of(batch: Any) -> int:
-    """How many examples a batch holds: the length of the first tensor in it."""
+    """How many examples a batch holds: the length of the first tensor in it; 0 where there is none."""
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else 1
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()

@@ -15,6 +15,8 @@ _OTHERS = tuple(
     str(Path(place).resolve()) for place in {*sysconfig.get_paths().values(), str(Path(__file__).parents[1])}
 )
 
+IN_THE_LOG = "the full traceback stands in the log of the node"
+
 
 def culprit(error: BaseException) -> str:
     """The last line of the user's own code that an error went through, as "file.py, line 3"; empty without one."""
@@ -50,4 +52,4 @@ def _hint(error: Exception) -> str:
         return "it ran out of memory: use a smaller batch_size, precision bf16, or another device"
     if isinstance(error, ModuleNotFoundError):
         return f"install {error.name} in the environment that shoal runs in"
-    return "the full traceback stands in the log of the node"
+    return IN_THE_LOG

@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +22,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.learner import Learner
 from shoal.extras import extra_of, not_installed
 from shoal.learn.blame import blamed, culprit, one_line
-from shoal.learn.options import fitted, named_parameters
+from shoal.learn.options import fitted, named_parameters, takes_any
 
 METHODS = ("init", "load", "model", "train", "gradient", "evaluate")
 DEFAULT_NAME = "learner"
@@ -41,6 +41,27 @@ def load_learner(
     is not installed.
     """
     where, name = _split(target)
+    found = _found(where, name)
+    is_ready = is_learner(found)
+    given, told = _shared_out(None if is_ready else found, {**_wishes(device, precision), **(options or {})})
+    if is_ready and given:
+        raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
+    return directed(found if is_ready else _made(found, f"{where}:{name}", given), **told)
+
+
+def accepted(target: str, names: Iterable[str]) -> frozenset[str]:
+    """Return which of these options what `target` names would take; none where it is a learner already.
+
+    Raises as `load_learner` does where there is no such file, module or name.
+    """
+    make = _found(*_split(target))
+    if is_learner(make) or not callable(make):
+        return frozenset()
+    return frozenset(name for name in names if takes_any(make) or name in named_parameters(make))
+
+
+def _found(where: str, name: str) -> Any:
+    """The thing of that name in a file or module."""
     module = _from_file(Path(where)) if _is_file(where) else _imported(where)
     if not hasattr(module, name):
         public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
@@ -49,12 +70,7 @@ def load_learner(
             code="learner.missing",
             hint=f"it has {', '.join(public) or 'nothing that could be a learner'}",
         )
-    found = getattr(module, name)
-    is_ready = is_learner(found)
-    given, told = _shared_out(None if is_ready else found, {**_wishes(device, precision), **(options or {})})
-    if is_ready and given:
-        raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
-    return directed(found if is_ready else _made(found, f"{where}:{name}", given), **told)
+    return getattr(module, name)
 
 
 def _shared_out(make: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -91,6 +107,22 @@ def _wishes(device: str, precision: str) -> dict[str, str]:
 def is_learner(thing: Any) -> bool:
     """Whether a thing (not a class) has all the methods of a `Learner`."""
     return not inspect.isclass(thing) and all(callable(getattr(thing, method, None)) for method in METHODS)
+
+
+def required_learner(thing: Any, what: str) -> Learner:
+    """Return the thing, which was given as `what`, if it is a learner. Raises `InvalidJob` that says what it is."""
+    if is_learner(thing):
+        learner: Learner = thing
+        return learner
+    kind, hint = type(thing).__name__, "give a shoal.learn.TorchLearner, or an object with these methods"
+    if isinstance(thing, str):
+        hint = f"load it first: shoal.learn.load_learner({thing!r})"
+    elif inspect.isclass(thing) or inspect.isroutine(thing):
+        kind = f"{'the class' if inspect.isclass(thing) else 'the function'} {thing.__name__}"
+        hint = f"call it: {thing.__name__}(…)"
+    lacking = ", ".join(method for method in METHODS if not callable(getattr(thing, method, None)))
+    text = f"{what} is {kind}, which is no learner"
+    raise InvalidJob(f"{text}: it lacks {lacking}" if lacking else text, code="learner.missing", hint=hint)
 
 
 def _made(make: Any, target: str, options: Mapping[str, Any]) -> Learner:

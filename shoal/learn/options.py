@@ -23,6 +23,14 @@ def named_parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}}
 
 
+def takes_any(make: Callable[..., Any]) -> bool:
+    """Return whether `make` takes parameters of any name."""
+    try:
+        return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values())
+    except (TypeError, ValueError):
+        return False
+
+
 def fitted(make: Callable[..., Any], options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The options as arguments for `make`, texts converted to the types it declares.
 
@@ -33,9 +41,8 @@ def fitted(make: Callable[..., Any], options: Mapping[str, Any], what: str) -> d
         parameters = dict(inspect.signature(make).parameters)
     except (TypeError, ValueError):  # some built-in callables tell nothing about themselves
         return dict(options)
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = {name: p for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}}
-    unknown = [name for name in options if name not in named and not takes_any]
+    unknown = [name for name in options if name not in named and not takes_any(make)]
     missing = [name for name, p in named.items() if p.default is p.empty and name not in options]
     if unknown or missing:
         faults = [f"has no option {', '.join(unknown)}"] * bool(unknown) + [f"needs {', '.join(missing)}"] * bool(

@@ -23,7 +23,7 @@ from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tic
 from shoal.core.message import Metrics
 from shoal.core.metric import EVAL_WEIGHT
 from shoal.core.tree import Tree
-from shoal.learn.batches import Data, Feed, Options, Source, size_of, source_of, split, training_batches
+from shoal.learn.batches import Data, Feed, Options, Source, check_batch, size_of, source_of, split, training_batches
 from shoal.learn.blame import blamed
 from shoal.learn.descent import Descent, KeptOptimizer, OptimizerOf, gradients_of
 from shoal.learn.devices import resolve
@@ -72,6 +72,9 @@ class TorchLearner:
     optimizer   (parameters, lr) -> torch.optim.Optimizer
     device      auto, cpu, cuda, cuda:1, mps
     """
+
+    applies_corrections = True
+    """What `shoal.core.capability` asks for: `train` passes every gradient through `correct`."""
 
     def __init__(
         self,
@@ -217,6 +220,8 @@ class TorchLearner:
         tick: Tick,
     ) -> Trained:
         mean = Mean(self.device)
+        if budget.lr:  # else nothing is learned, only weighed
+            self.train_data.check_batch_size(budget.batch_size)
         self.module.train()
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with self._autocast():
@@ -236,6 +241,7 @@ class TorchLearner:
         return Trained(float(weight or mean.weight), mean.named("train/loss"))
 
     def _forward(self, batch: Any) -> tuple[Any, Tensor]:
+        check_batch(batch)
         inputs, target = split(batch)
         output = self.module(*inputs)
         return output, self.loss(output, target)
@@ -294,6 +300,8 @@ class TorchLearner:
         parameters = self.weights.trainable()
         means = {name: torch.zeros_like(p) for name, p in parameters.items()}
         mean = Mean(self.device)
+        if budget.steps:  # the mean over all of the data is the same, whatever the batches
+            self.train_data.check_batch_size(budget.batch_size)
         self.module.train()
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with nullcontext() if self.config.precision == "fp16" else self._autocast():

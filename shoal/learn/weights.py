@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.tree import Layout, Tree, same_layout
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
@@ -32,6 +33,11 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+NAMED_MAX = 5
+"""So many tensors are named that are missing."""
+
+Module = TypeVar("Module", bound=nn.Module)
+
 NAME_OF = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
@@ -46,6 +52,15 @@ def built(factory: Callable[[], nn.Module]) -> nn.Module:
     module = factory()
     if not isinstance(module, nn.Module):
         raise InvalidJob(f"the model function gave {type(module).__name__}, not a torch module", code="learner.model")
+    if callable(getattr(module, "training_step", None)):
+        kind = type(module).__name__
+        raise InvalidJob(
+            f"{kind} has a training_step, which is not called here: TorchLearner trains forward with its own loss and "
+            "optimizer",
+            code="learner.model",
+            hint=f"give the network inside it (model=lambda: {kind}(…).net), and what training_step and "
+            "configure_optimizers do as loss=… and optimizer=…; or write a learner of your own",
+        )
     for name, what, hint in _faults(module):
         raise InvalidJob(f"the model's {name} {what}", code="learner.model", hint=hint)
     return module
@@ -133,6 +148,31 @@ class Weights:
     def save(self) -> Tree:
         """A copy of the module's weights."""
         return pack(self.layout, self.tensors())
+
+
+def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
+    """Copy a model's tensors into the module's, bit for bit, and return the module.
+
+    Tensors that several of its parts share are loaded once. With `strict=False` those that the model lacks keep what
+    they hold. Raises `InvalidPayload` that names what differs.
+    """
+    weights = Weights(module)
+    lacking = [leaf for leaf in weights.layout.leaves if leaf.name not in model.layout.index]
+    if lacking and not strict:
+        weights = Weights(module, frozenset(leaf.name for leaf in lacking))
+    elif lacking and len(lacking) < len(weights.layout.leaves):
+        names = ", ".join(leaf.name for leaf in lacking[:NAMED_MAX])
+        more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
+        hint = 'BatchNorm with batch_norm="local" stays with the nodes; strict=False loads the rest'
+        raise InvalidPayload(f"the model lacks {names}{more}", code="payload.layout", hint=hint)
+    try:
+        same_layout(weights.layout, model.layout)
+    except InvalidPayload as error:
+        text = f"the model is not that of {type(module).__name__}: {error.message}"
+        hint = "make the module with the function that the learner was given, in the same types"
+        raise InvalidPayload(text, code=error.code, hint=hint) from None
+    unpack(model, weights.tensors())
+    return module
 
 
 def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:

@@ -12,7 +12,7 @@ from shoal.core.errors import LearnerFailed
 from shoal.core.learner import Budget, Correct, ExtraLoss, Learner, Tick, Trained, no_tick
 from shoal.core.message import Kind, Metrics
 from shoal.core.sums import Totals
-from shoal.core.tree import Layout, Slots, Tree, sub
+from shoal.core.tree import Layout, Slots, Tree, add, sub, zeros
 
 LAYOUT = Layout.of([("w", "F32", (3,)), ("seen", "I64", ())])
 
@@ -27,6 +27,8 @@ def toy_tree(values: tuple[float, float, float], seen: int) -> Tree:
 
 class ToyLearner:
     """Moves its weights by an amount that depends on its name, the seed and where they are."""
+
+    applies_corrections = True
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -52,12 +54,13 @@ class ToyLearner:
         extra_loss: ExtraLoss | None = None,
         tick: Tick = no_tick,
     ) -> Trained:
-        """One step; correct and extra_loss are not asked for by the algorithms of a swarm."""
+        """One step, corrected; extra_loss is not asked for by the algorithms of a swarm."""
         w, seen = self._model["w"], int(self._model["seen"])
         step = (budget.seed % 1009 - 504) / 1009
         away = self._number if self._number % 2 else -self._number  # so that the mean of some stays where it was
         moved = (0.5 * float(w[0]) + step, float(w[1]) + away, float(w[2]) * 0.9 + step)
-        self._model = toy_tree(moved, seen + 1)
+        stepped = toy_tree(moved, seen + 1)
+        self._model = add(stepped, correct(self._model, zeros(LAYOUT)), -1.0) if correct else stepped
         return Trained(float(self._number), {"train/loss": abs(step)})
 
     def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:

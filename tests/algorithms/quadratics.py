@@ -29,6 +29,8 @@ def weights(model: Tree) -> Floats:
 class Quadratic:
     """One node. It writes into `log` the name of each node that trains, and every position that it is told."""
 
+    applies_corrections = True
+
     def __init__(self, name: str, log: list[str], seed: int, examples: float = 1.0, exact: bool = False) -> None:
         rng = np.random.default_rng(seed)
         root = rng.standard_normal((DIMENSIONS, DIMENSIONS))

@@ -16,6 +16,8 @@ SIZES = (100, 500, 837)
 class Softmax:
     """Multinomial logistic regression on `x: float[n, d]`, `y: int[n]`; evaluates on `test` if given."""
 
+    applies_corrections = True
+
     def __init__(self, x: Array, y: Array, test: tuple[Array, Array] | None = None, classes: int = 10) -> None:
         self.x, self.y, self.test, self.classes = x, y, test, classes
         self.weights = self.init(0)

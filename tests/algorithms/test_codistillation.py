@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 import shoal
 from shoal.algorithms.codistillation import Codistillation
-from shoal.core.algorithm import Task, tree_slot
-from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Learner
+from shoal.core.algorithm import Local, Task, perform, tree_slot
+from shoal.core.errors import InvalidJob
 from shoal.core.tree import Slots, Tree, digest
 from shoal.learn import TorchLearner, digits
 from shoal.learn.distill import taught_by
@@ -117,10 +116,11 @@ class Unteachable(Softmax):
 
 
 def test_a_learner_that_cannot_be_taught() -> None:
-    learner: Learner = Unteachable()
-    sent: Slots = {"model": learner.model(), "teacher": learner.model(), "begun": 1.0}
-    with pytest.raises(LearnerFailed, match="Unteachable cannot be taught"):
-        Codistillation().local(learner, Task((1, 1), "train", 3, 1, sent), {})
+    """Before it has trained once, not after the burn-in."""
+    with pytest.raises(InvalidJob, match="Unteachable has no method teach"):
+        perform(Codistillation(), Unteachable(), Task((1, 1), "init", 0, 1, {}), {})
+    made = perform(Codistillation(weight=0.0), Unteachable(), Task((1, 1), "init", 0, 1, {}), {})
+    assert isinstance(made, Local)
 
 
 @pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"burn_in": -1}])

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.errors import InvalidJob
-from shoal.core.learner import Budget
+from shoal.core.algorithm import Task, perform
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.learner import Budget, Trained, no_tick
 from shoal.core.tree import add, digest
 from shoal.plugins import algorithms
 from shoal.spec import parse_job
-from tests.algorithms.softmax import Softmax, unbalanced
+from tests.algorithms.softmax import Softmax, digits, unbalanced
 
 ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
@@ -146,3 +147,70 @@ def test_two_alike_nodes_are_as_one(name: str) -> None:
 def alike() -> list[Softmax]:
     """Two learners of the same hundred digits."""
     return [unbalanced()[0], unbalanced()[0]]
+
+
+class Watched(Softmax):
+    """Writes down what it is asked for beyond plain training."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        super().__init__(x, y)
+        self.asked: set[str] = set()
+
+    def train(self, budget: Budget, *, correct: Any = None, extra_loss: Any = None, tick: Any = no_tick) -> Trained:
+        self.asked |= {"corrections"} if correct else set()
+        self.asked |= {"teaching"} if extra_loss else set()
+        return super().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
+
+
+class Plain(Softmax):
+    """Trains, and declares nothing beyond that."""
+
+    applies_corrections = False
+    teach = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        x, y = digits()
+        super().__init__(x[:100], y[:100])
+
+
+class Deaf(Plain):
+    """Declares that it applies corrections, and does not."""
+
+    applies_corrections = True
+
+    def train(self, budget: Budget, *, correct: Any = None, **more: Any) -> Trained:
+        return super().train(budget, **more)
+
+
+@pytest.mark.parametrize("name", in_rounds())
+def test_it_declares_what_it_asks_of_learners(name: str) -> None:
+    learners = [Watched(one.x, one.y) for one in unbalanced()]
+    shoal.simulate(job(name), learners)
+    assert learners[0].asked == job(name).build_algorithm().needs
+
+
+@pytest.mark.parametrize("name", in_rounds())
+def test_a_learner_that_lacks_what_it_needs_is_refused_by_name(name: str) -> None:
+    """Before anything is trained: what is ignored would give a model, only not this algorithm's."""
+    one = job(name, rounds=1, schedule={"name": "rounds"})
+    if not one.build_algorithm().needs:
+        assert shoal.simulate(one, [Plain()]).state == "done"
+        return
+    with pytest.raises(InvalidJob, match=f"node-0: {name} .*Plain") as caught:
+        shoal.simulate(one, [Plain()])
+    assert caught.value.code == "learner.capability"
+    assert "fedavg" in caught.value.hint
+    task = Task((1, 1), "train", 0, 1, {})
+    with pytest.raises(InvalidJob, match=f"^{name} .*Plain"):  # so do all that do its work, wherever they are
+        perform(one.build_algorithm(), Plain(), task, {})
+
+
+@pytest.mark.parametrize("name", [name for name in in_rounds() if "corrections" in algorithms()[name]().needs])
+def test_a_learner_that_declares_corrections_and_applies_none_is_found_out(name: str) -> None:
+    with pytest.raises(LearnerFailed, match="Deaf declares applies_corrections, but its train has not called correct"):
+        shoal.simulate(job(name, rounds=1, schedule={"name": "rounds"}), [Deaf()])
+
+
+def test_what_is_switched_off_is_not_needed() -> None:
+    assert not job("fedprox", algorithm={"name": "fedprox", "mu": 0.0}).build_algorithm().needs
+    assert job("fedprox").build_algorithm().needs == {"corrections"}

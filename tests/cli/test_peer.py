@@ -9,6 +9,7 @@ import pytest
 
 from shoal.cli import peer, peer_join
 from shoal.core.errors import InvalidJob, ShoalError
+from shoal.sim.toys import ToyLearner
 from shoal_peer.folder import read_papers
 from shoal_peer.invitation import read_token
 from shoal_peer.status import Summary
@@ -43,6 +44,17 @@ def test_new_makes_a_folder_for_each(shoal: Shoal, place: Path, job: Path) -> No
     assert found == ["charter.json", "job.toml", "key.pem", "roster.json"]
     again = envelope(shoal("peer", "new", "job.toml", "--peer", "c=", "--json"))["data"]
     assert again == {"folder": "toys-peers", "roster": 2, "peers": ["a", "b", "c"]}
+
+
+def test_new_refuses_a_learner_that_lacks_what_the_algorithm_needs(shoal: Shoal, place: Path, job: Path) -> None:
+    job.write_text(JOB.replace("fedavg", "fedprox"))
+    (place / "toy.py").write_text(f"{TOY}ToyLearner.applies_corrections = False\n")
+    try:
+        said = shoal("peer", "new", "job.toml", "--peer", "a=")
+    finally:
+        ToyLearner.applies_corrections = True
+    assert "fedprox corrects every local gradient, and ToyLearner does not declare" in said.stderr
+    assert not (place / "toys-peers").exists()
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,12 @@ def learner(part: int = 0, parts: int = 1, shift: float = 0.0):
 def lonely():
     return Toy(1)
 
+def alone(part: int = 0):
+    return Toy(part)
+
+def any(**given):
+    return Toy(given["part"])
+
 def broken(part: int = 0, parts: int = 1):
     raise RuntimeError("no data here")
 """
@@ -93,8 +99,15 @@ def test_faults_change_the_way_but_not_the_end(shoal: Shoal) -> None:
 
 def test_a_learner_without_parts_is_the_same_everywhere(shoal: Shoal) -> None:
     result = shoal("simulate", "job.toml", "--learner", "toy.py:lonely", "--json")
-    assert "takes no options part and parts" in result.stderr
+    assert "takes no option part: every node has the same data" in result.stderr
     assert envelope(result)["data"]["metrics"]["eval/loss"] == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize("name", ["alone", "any"])
+def test_a_learner_with_a_part_alone_has_its_own(shoal: Shoal, name: str) -> None:
+    result = shoal("simulate", "job.toml", "--learner", f"toy.py:{name}", "--json", "-o", "m.safetensors")
+    assert "warning" not in result.stderr
+    assert envelope(result)["data"]["metrics"]["eval/loss"] == pytest.approx((0.875 + 0.125 + 1.125) / 3)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +120,8 @@ def test_a_learner_without_parts_is_the_same_everywhere(shoal: Shoal) -> None:
         (["--learner", "gone.py:x"], 2, "gone.py"),
         (["--set", "options.shfit=1"], 2, "shfit"),
         (["--learner", "toy.py:broken"], 1, "no data here"),
+        (["--set", "options.part=1"], 2, "all 3 nodes would have the same data"),
+        (["--set", "algorithm.name=scaffold"], 2, "node-0: scaffold corrects every local gradient, and Toy does not"),
         (["--nodes", "2"], 2, "check min_nodes"),
         (["-o", "no/m.safetensors"], 1, "No such file"),
     ],

@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import load, save_file
 
 from shoal import wire
-from shoal.cli.start_model import opened
 from shoal.core.errors import InvalidPayload
 from shoal.core.tree import Tree
+from shoal.model_file import opened
 
 TENSORS = {
     "z.weight": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -56,7 +56,7 @@ def bfloat16(bits: Array) -> Array:
 def wide(tree: Tree, name: str) -> Array:
     """A tensor in float64; whole numbers as they are."""
     leaf = tree.layout.index[name]
-    array = bfloat16(tree[name]) if leaf.dtype == "BF16" else tree[name]
+    array = bfloat16(tree.stored(name)) if leaf.dtype == "BF16" else tree[name]
     return array.astype(np.float64) if leaf.dtype in FLOATS else np.asarray(array)
 
 

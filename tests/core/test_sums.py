@@ -211,7 +211,7 @@ def test_a_mean_out_of_its_type_is_infinite_and_no_warning() -> None:
     total.add(part, 1.0, norm(part) if np.isfinite(norm(part)) else 4e38)
     result = total.mean_onto(part)
     assert np.isinf(result["h"]).all()
-    assert result["b"].tolist() == [0x7F80]
+    assert np.isinf(result["b"]).all()
 
 
 # Totals

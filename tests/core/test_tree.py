@@ -36,7 +36,9 @@ def test_header_and_buffer_are_what_safetensors_writes(made: tuple[Tree]) -> Non
     (tree,) = made
     told = {}
     for leaf in tree.layout.leaves:
-        tensor = torch.from_numpy(tree[leaf.name].view(np.int16 if leaf.dtype == "BF16" else DTYPES[leaf.dtype]).copy())
+        tensor = torch.from_numpy(
+            tree.stored(leaf.name).view(np.int16 if leaf.dtype == "BF16" else DTYPES[leaf.dtype]).copy()
+        )
         told[leaf.name] = tensor.view(torch.bfloat16) if leaf.dtype == "BF16" else tensor
     assert file_of(tree) == safetensors.torch.save(told)
 
@@ -93,7 +95,22 @@ def test_it_is_a_mapping_of_arrays(made: tuple[Tree]) -> None:
     assert "no such tensor" not in tree
     for leaf in tree.layout.leaves:
         assert tree[leaf.name].shape == leaf.shape
-        assert tree[leaf.name].dtype == DTYPES[leaf.dtype]
+        assert tree.stored(leaf.name).dtype == DTYPES[leaf.dtype]
+
+
+@given(st.lists(st.integers(0, 2**16 - 1), max_size=7))
+def test_bfloat16_reads_as_its_values_and_comes_back_as_its_bits(bits: list[int]) -> None:
+    """-0.07 is nearly 0xBD90, which is not the number 48528."""
+    stored = np.array([0xBD90, *bits], np.uint16)
+    tree = Tree.of({"w": stored}, {"w": "BF16"})
+    truth = torch.from_numpy(stored.view(np.int16).copy()).view(torch.bfloat16).float().numpy()
+    assert np.array_equal(tree["w"], truth, equal_nan=True)
+    assert tree["w"][0] == np.float32(-0.0703125)
+    assert tree.stored("w").tolist() == stored.tolist()
+    again = Tree.of(dict(tree), {"w": "BF16"}).stored("w")
+    assert np.array_equal(again, np.where(np.isnan(truth), again, stored))
+    with pytest.raises(ValueError, match="read-only"):
+        tree["w"][0] = 3.0
 
 
 def test_a_tensor_is_a_read_only_view() -> None:
@@ -126,7 +143,7 @@ def test_what_is_not_carried_is_refused() -> None:
     with pytest.raises(InvalidPayload, match="7 bytes cannot fill a layout of 8"):
         Tree(Layout.of([("a", "F64", ())]), bytes(7))
     with pytest.raises(TypeError):
-        Tree.of({"a": np.array([1.5], np.float32)}, {"a": "BF16"})  # bits are wanted, not values
+        Tree.of({"a": np.array([1.5], np.float64)}, {"a": "BF16"})  # float32 values, or bits
 
 
 # Arithmetic

@@ -59,7 +59,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 class Running:
     """A node in a thread of its own."""
 
-    def __init__(self, place: Place, learner: Any, **more: Any) -> None:
+    def __init__(self, place: Place, learner: Any, /, **more: Any) -> None:
         self.agent = Agent(place.settings(**more), learner)
         self.outcome: list[Any] = []
         self._loop = asyncio.new_event_loop()

@@ -48,7 +48,8 @@ class VectorLearner:
             tick(0.5)
             time.sleep(0.005)
         step = np.float32(2.0 ** -(budget.seed % 8))
-        self.tree = Tree.of({"w": self.tree["w"] + step})
+        gradient = Tree.of({"w": np.full_like(self.tree["w"], -step)})
+        self.tree = Tree.of({"w": self.tree["w"] - (correct(self.tree, gradient) if correct else gradient)["w"]})
         if self.fault == "nan":
             self.tree = Tree.of({"w": self.tree["w"] * np.float32("nan")})
         return Trained(3.0, {"Bad Name" if self.fault == "metric" else "train/loss": np.float32(0.5)})

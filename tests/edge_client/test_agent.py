@@ -9,14 +9,16 @@ import textwrap
 import threading
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
+import shoal
 import shoal_edge_client
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.message import Stop
 from shoal.runtime.threads import Lane
+from shoal.spec import parse_job
 from shoal_edge_client.agent import LANE_S, Agent
 from tests.edge_client.conftest import LARGE, PLAN, Place, Running
 from tests.edge_client.fake import Coordinator, serving
@@ -190,6 +192,29 @@ def test_a_job_that_this_release_cannot_run(place: Place) -> None:
     assert "'tomorrow'" in coordinator.failed[0]
     node.leave()
     assert node.end() is False
+
+
+@pytest.mark.parametrize("train_in", ["thread", "process"])
+def test_a_learner_that_lacks_what_the_algorithm_needs(place: Place, train_in: str) -> None:
+    coordinator = place.coordinator
+    coordinator.specs["j"] = parse_job({"name": "j", "algorithm": {"name": "scaffold"}})
+    if train_in == "thread":
+        node = Running(place, VectorLearner())
+    else:
+        target = f"{ROOT / 'tests/edge_client/learners.py'}:learner"
+        node = Running(place, None, learner=target, train_in="process")
+    coordinator.wait(lambda: coordinator.failed)
+    assert "scaffold corrects every local gradient, and VectorLearner does not declare" in coordinator.failed[0]
+    assert "fedavg" in coordinator.failed[0]
+    node.leave()
+    assert node.end() is False
+
+
+@pytest.mark.parametrize("thing", [VectorLearner, 3])
+def test_joining_with_what_is_no_learner_is_refused_before_anything_is_sent(place: Place, thing: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"learner is .*no learner"):
+        shoal.join("http://127.0.0.1:1", learner=thing, token="t", state=place.folder / "state")
+    assert not (place.folder / "state").exists()
 
 
 def test_the_learner_is_loaded_by_name_with_its_options(place: Place) -> None:

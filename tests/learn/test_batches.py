@@ -48,6 +48,24 @@ class Sized(Stream):
         return len(Y)
 
 
+class Table:
+    """As pandas and polars have them."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def to_numpy(self) -> np.ndarray:
+        return np.zeros((2, 2))
+
+
+class Words(Dataset[str]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, at: int) -> str:
+        return f"word {at}"
+
+
 FORMS = {
     "tensors": (X, Y),
     "arrays": (X.numpy(), Y.numpy()),
@@ -174,11 +192,52 @@ def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
         (iter([1, 2]), "is no training data"),
         (7, "is no training data"),
         ((X, torch.tensor(3)), "differ in length"),
+        ("it was the best of times", "text and objects"),
+        (["it was", "the best"], "text and objects"),
+        ((["it was", "the best"], Y[:2]), "text and objects"),
+        ((np.array(["it was", "the best"]), Y[:2]), "text and objects"),
+        (Table(), "a Table is no training data"),
+        ((Table(), Table()), "a Table is no training data"),
+        ([Table()], "a Table is no training data"),
+        ((X, Y.tolist()), r"a tuple is \(inputs, target\).*Tensor, list"),
+        (([[0.5], [1.5]], [0, 1]), r"a tuple is \(inputs, target\).*list, list"),
+        ((X, None), r"a tuple is \(inputs, target\).*Tensor, NoneType"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused(data, said: str) -> None:
-    with pytest.raises(InvalidJob, match=said):
+    with pytest.raises(InvalidJob, match=said) as told:
         source_of(data, Options(CPU))
+    assert told.value.hint or "differ in length" in told.value.message
+
+
+@pytest.mark.parametrize("data", [Words(), DataLoader(Words(), batch_size=4), [{"text": "it was"}] * 8])
+def test_batches_without_a_tensor_are_refused(data) -> None:
+    """What gives text only when it is read."""
+    with pytest.raises(LearnerFailed, match="holds no tensor") as told:
+        TorchLearner(lambda: nn.Linear(1, 2), data, device="cpu").train(Budget(batch_size=4))
+    assert "token ids" in told.value.hint
+
+
+def test_text_beside_tensors_is_the_models_business() -> None:
+    batches = walked([("it was", torch.tensor(1)), ("the best", torch.tensor(0))], Budget(batch_size=1))
+    assert sorted(labels for labels, _ in batches) == [[0], [1]]
+
+
+def test_a_loaders_batch_size_and_the_jobs_must_be_the_same() -> None:
+    def learner(loader) -> TorchLearner:
+        return TorchLearner(lambda: nn.Linear(1, 23), loader, device="cpu")
+
+    loader = DataLoader(Pairs(), batch_size=5)
+    with pytest.raises(LearnerFailed, match="makes batches of 5, the job says batch_size = 32") as told:
+        learner(loader).train(Budget(batch_size=32))
+    assert "batch_size = 5" in told.value.hint
+    with pytest.raises(LearnerFailed, match="makes batches of 5"):
+        learner(loader).gradient(Budget(steps=1, batch_size=32))
+    assert learner(loader).train(Budget(batch_size=5)).weight == 23
+    assert learner(loader).gradient(Budget(batch_size=32))[0].weight == 23  # of all: in whatever batches
+    assert learner(DataLoader(Pairs(), batch_size=23)).train(Budget(batch_size=0)).weight == 23
+    own = DataLoader(Pairs(), batch_sampler=[[0, 1, 2], [3]])
+    assert learner(own).train(Budget(batch_size=32)).weight == 23
 
 
 def test_data_that_run_dry_are_told() -> None:

@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-from shoal.core.errors import LearnerFailed
+import shoal
+from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.tree import Tree, digest
-from shoal.learn.weights import TORCH_DTYPES, Weights, pack, packed_on, unpack
+from shoal.learn.weights import TORCH_DTYPES, Weights, built, load_into, norm_tensors, pack, packed_on, unpack
+from shoal.model_file import save_model
 
 
 class Tied(nn.Module):
@@ -114,3 +117,62 @@ def test_missing_tensors_become_zero() -> None:
     bias = torch.zeros(1)
     unpack(tree, {"bias": bias})
     assert bias.tolist() == [1]
+
+
+def test_a_model_of_any_type_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    """By the tree, a file of ours and one of safetensors' own; -0.07 must not come back as 48640."""
+    module, path = Kinds(), tmp_path / "model.safetensors"
+    module.rough.fill_(-0.07)
+    tree = Weights(module).save()
+    assert torch.tensor(tree["rough"]).item() == module.rough.item() == pytest.approx(-0.07, abs=1e-3)
+    assert save_model(tree, path) == path
+    for found in (
+        load_into(Kinds(), tree),
+        shoal.load_model(path, into=Kinds()),
+        shoal.load_model(str(path), into=Kinds()),
+    ):
+        assert all(torch.equal(value, found.state_dict()[name]) for name, value in module.state_dict().items())
+    assert all(torch.equal(value, load_file(path)[name]) for name, value in module.state_dict().items())
+    assert {name: array.tolist() for name, array in shoal.load_model(path).items()} == {
+        name: value.tolist() for name, value in module.state_dict().items()
+    }
+    save_file({name: value.clone() for name, value in module.state_dict().items()}, path, {"format": "pt"})
+    assert all(
+        torch.equal(v, module.state_dict()[n]) for n, v in shoal.load_model(path, into=Kinds()).state_dict().items()
+    )
+
+
+def test_loading_keeps_ties_and_names_what_differs() -> None:
+    tied = Tied()
+    trained = Weights(Tied()).save()
+    assert load_into(tied, trained) is tied
+    assert tied.out.weight is tied.embed.weight
+    network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    without = Weights(network, norm_tensors(network)).save()
+    with pytest.raises(InvalidPayload, match=r"the model lacks 1\.num_batches_tracked, 1\.bias, .*1\.weight\n") as told:
+        load_into(network, without)
+    assert "strict=False" in told.value.hint
+    kept = network[1].running_mean.clone()
+    network[0].weight.detach().zero_()
+    load_into(network, without, strict=False)
+    assert torch.equal(network[0].weight, torch.tensor(without["0.weight"]))
+    assert torch.equal(network[1].running_mean, kept)
+    with pytest.raises(InvalidPayload, match=r"the model is not that of Linear: .*F32\[2, 4\]") as told:
+        load_into(nn.Linear(4, 2), Weights(nn.Linear(3, 2)).save())
+    assert "the function that the learner was given" in told.value.hint
+    with pytest.raises(InvalidPayload, match="BF16"):
+        load_into(nn.Linear(3, 2), Weights(nn.Linear(3, 2).to(torch.bfloat16)).save())
+
+
+def test_a_lightning_module_is_refused_by_name() -> None:
+    class LitDigits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(3, 2)
+
+        def training_step(self, batch: object, number: int) -> None: ...
+
+    with pytest.raises(InvalidJob, match="LitDigits has a training_step, which is not called") as told:
+        built(LitDigits)
+    assert "model=lambda: LitDigits(…).net" in told.value.hint
+    assert isinstance(built(lambda: LitDigits().net), nn.Linear)

@@ -101,6 +101,20 @@ def test_who_waits_for_a_process_that_is_ended_hears_of_it(tmp_path: Path) -> No
     scene(tmp_path, play)
 
 
+def test_a_learner_that_lacks_what_the_algorithm_needs_is_named(tmp_path: Path) -> None:
+    text = "from shoal.sim.toys import ToyLearner\nclass Deaf(ToyLearner):\n    applies_corrections = False\n"
+    (tmp_path / "deaf.py").write_text(f"{text}def learner(**more): return Deaf(1)\n")
+
+    async def play(desk: Desk, trainer: Trainer, order: Order) -> None:
+        await trainer.check()  # of fedavg
+        prox = Trainer(trainer._training.setup, {"name": "j", "algorithm": {"name": "fedprox"}}, desk.bodies, desk.made)
+        with pytest.raises(InvalidJob, match="fedprox corrects every local gradient, and Deaf does not declare"):
+            await prox.check()
+        await prox.end()
+
+    scene(tmp_path, play, learner=f"{tmp_path / 'deaf.py'}:learner")
+
+
 @pytest.mark.parametrize(
     ("learner", "error", "said"),
     [("nowhere.py:learner", InvalidJob, "no file"), (f"{TOY}:teacher", InvalidJob, "has no 'teacher'")],

@@ -197,11 +197,64 @@ def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
 def test_learners_that_all_fail_end_the_job() -> None:
     with pytest.raises(LearnerFailed, match=r"node-0 failed .* times in a row") as caught:
         shoal.simulate(SPEC, [Broken(one.x, one.y) for one in unbalanced()[:1]])
-    assert "no examples left" in caught.value.hint
+    assert "the first failure: the learner's train failed in " in caught.value.message
+    assert "test_simulation.py, line" in caught.value.message
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert str(caught.value).endswith(
+        "no examples left\n  hint: mend the learner: the traceback of its first error stands above this one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("learners", "says", "hint"),
+    [
+        ("mine.py:learner", "learners is str", "[learner(part) for part"),
+        (3, "learners is int", "[learner(part) for part"),
+        ([3], "the learner of node-0 is int, which is no learner: it lacks init", "TorchLearner"),
+        ([Softmax], "the learner of node-0 is the class Softmax", "call it: Softmax(…)"),
+        ([unbalanced], "the learner of node-0 is the function unbalanced", "call it: unbalanced(…)"),
+        ({"a": "mine.py"}, "the learner of a is str", "load_learner('mine.py')"),
+    ],
+)
+def test_what_is_no_learner_is_named_at_once(learners, says: str, hint: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        shoal.simulate(SPEC, learners)
+    assert says in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_job_may_be_a_mapping_or_a_file(tmp_path) -> None:
+    given = {"name": "digits", "rounds": 1}
+    (tmp_path / "job.toml").write_text('name = "digits"\nrounds = 1\n')
+    one, two = shoal.simulate(given, unbalanced()), shoal.simulate(str(tmp_path / "job.toml"), unbalanced())
+    assert digest(one.model) == digest(two.model) == digest(shoal.simulate(shoal.load_job(given), unbalanced()).model)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda: shoal.JobSpec(name="A B", rounds=-1), "2 mistakes"),
+        (shoal.JobSpec, "name: Field required"),
+        (lambda: shoal.JobSpec(name="a", algorithm={"name": "fedprox", "muu": 1}), "did you mean 'mu'?"),
+        (lambda: shoal.JobSpec(name="a", algorithm={"name": "fda"}), "fda waits for a schedule"),
+        (lambda: shoal.JobSpec(name="a", filters=[{"name": "top_k"}, {"name": "top_k"}]), "top_k"),
+        (lambda: shoal.JobSpec.model_validate({"name": "a", "sums": "exact"}), "sums: "),
+        (lambda: shoal.JobSpec.model_validate([3]), "a job is a table of keys, not list"),
+        (lambda: shoal.JobSpec.model_validate_json('{"name": "a", "round": 3}'), "did you mean 'rounds'?"),
+        (lambda: shoal.load_job({"name": "a", "schedule": {"name": "no"}}), "no schedule is called 'no'"),
+        (lambda: shoal.load_job(3), "a job is the path of a TOML file"),
+        (lambda: shoal.load_job("gone.toml"), "no file gone.toml"),
+    ],
+)
+def test_a_job_that_is_wrong_is_refused_where_it_is_made(made, says: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        made()
+    assert says in str(caught.value)
 
 
 def test_the_public_face() -> None:
-    assert shoal.__all__ == ["Faults", "JobSpec", "Result", "__version__", "load_job", "simulate"]
+    names = ["Faults", "JobSpec", "Result", "__version__", "join", "load_job", "load_model", "simulate"]
+    assert shoal.__all__ == names
     assert set(shoal.__all__) <= set(dir(shoal))
     for name in shoal.__all__:
         assert getattr(shoal, name) is not None

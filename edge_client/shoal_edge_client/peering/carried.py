@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from shoal import wire
-from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable
+from shoal.core.errors import InvalidPayload, NotAllowed, Refused, Unreachable, message_of
 from shoal.core.message import Ack, Fail, Join, Knock, Lease, Leave, Message, Order, OrderId, Poll, Report, Status
 from shoal.runtime.http import ANY, Answer, TryLater
 from shoal.runtime.node_link import NodeLink
@@ -28,7 +28,7 @@ class Unbrought(Unreachable):
     """The carrier has brought no answer of the coordinator's. `pause_s`: how long it asks to be left alone."""
 
     def __init__(self, carrier: str, error: Exception) -> None:
-        said = getattr(error, "message", str(error))
+        said = message_of(error)
         super().__init__(f"through {carrier}: {said}", code="relay.unbrought")
         self.pause_s = float(getattr(error, "retry_after_s", 0.0) or 0.0)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from shoal.core.errors import NotAllowed, Refused, ShoalError
+from shoal.core.errors import NotAllowed, Refused, ShoalError, message_of
 from shoal.core.tree import Tree
 from shoal.runtime.node_link import SealedPapers
 from shoal.runtime.store import CrashPoint, no_crash
@@ -93,7 +93,7 @@ class Circle:
             texts = [found.get(name, "").encode() for name in ("charter", "roster", "certificate")]
             return self._checked(*texts)
         except (ShoalError, KeyError, TypeError, AttributeError) as error:
-            self.log.warning("the papers that were kept are given up", why=str(error))
+            self.log.warning("the papers that were kept are given up", why=message_of(error))
             return None
 
     def offered(self, sealed: SealedPapers) -> Papers:

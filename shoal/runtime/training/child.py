@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from shoal import wire
 from shoal.core.algorithm import Algorithm, Local
+from shoal.core.capability import check_learner
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
 from shoal.core.filter import Filter
 from shoal.core.learner import Learner
@@ -93,6 +94,9 @@ class Child:
                 return self._init(int(asked["seed"]))
             case "weigh":
                 return {"examples": weigh(self._learner, int(asked["seed"]))}
+            case "fit":
+                check_learner(self._plan(asked["job"])[0], self._learner)
+                return {"fits": True}
             case "begin":
                 self._begin(asked)
                 return {"begun": True}

@@ -4,6 +4,7 @@
                                                     {"ready": true, "device": "cpu"}
     {"n": 1, "do": "init", "seed": 1}               {"model": [sha256, bytes], "examples": 359.0}
     {"n": 2, "do": "weigh", "seed": 1}              {"examples": 359.0}
+    {"n": 2, "do": "fit", "job": {…}}               {"fits": true}, or an error
     {"n": 3, "do": "begin", "hand": 1, "job": {…}, "slots": "…", "base": "…", "memory": "…"}    {"begun": true}
     {"n": 4, "do": "piece", "hand": 1, "order": {…}}
                                                     {"check": 0, "base": null, "local": {…}}

@@ -1,4 +1,8 @@
-"""`--model FILE`: any safetensors file as the body of an initial model, in the one form that the wire knows."""
+"""Models as safetensors files: `save_model`, `load_model`, and `opened`, any such file in the form that the wire knows.
+
+weights = shoal.load_model("model.safetensors")                  # names and numpy arrays
+network = shoal.load_model("model.safetensors", into=network())   # a torch module with these weights
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,61 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from shoal import wire
-from shoal.core.errors import InvalidPayload
-from shoal.core.tree import Layout
+from shoal.core.algorithm import tree_slot
+from shoal.core.errors import InvalidPayload, StorageFailed
+from shoal.core.tree import Layout, Tree
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    Module = TypeVar("Module", bound=nn.Module)
 
 Pieces = Callable[[], Iterator[bytes]]
+
+
+def save_model(model: Tree, path: str | Path) -> Path:
+    """Write a safetensors file, whole or not at all, and return its path. Raises `StorageFailed`."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        with partial.open("wb") as file:
+            for piece in wire.payload_pieces({"model": model}):
+                file.write(piece)
+        partial.replace(target)
+    except OSError as error:
+        text, hint = f"{target}: {error.strerror}", "check folder and free space"
+        raise StorageFailed(text, code="export.failed", hint=hint) from None
+    finally:
+        if partial.parent.is_dir():
+            partial.unlink(missing_ok=True)
+    return target
+
+
+@overload
+def load_model(path: str | Path) -> Tree: ...
+
+
+@overload
+def load_model(path: str | Path, into: Module, *, strict: bool = True) -> Module: ...
+
+
+def load_model(path: str | Path, into: Module | None = None, *, strict: bool = True) -> Tree | Module:
+    """Read a model that `shoal export`, `shoal simulate -o` or `Result.save` has written, or any safetensors file.
+
+    Returns a mapping from names to numpy arrays (bfloat16 as float32 of the same values), or `into`: a torch module
+    that then has these weights. `strict=False` leaves tensors of the module alone that the file lacks.
+    Raises `InvalidPayload` for a file that holds no model, or not this module's.
+    """
+    with opened(Path(path)) as found:
+        model = tree_slot(wire.open_payload(b"".join(found.pieces())), "model")
+    if into is None:
+        return model
+    from shoal.learn.weights import load_into
+
+    return load_into(into, model, strict=strict)
 
 
 @dataclass(frozen=True)

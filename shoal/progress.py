@@ -1,0 +1,103 @@
+"""How far a simulation is, where somebody watches: a bar in a terminal, one in a notebook."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+Progress = Callable[[float, str], None]
+"""Called with the fraction done, 0 to 1, and what happened last."""
+
+EVERY_S = 0.1
+"""A display is renewed no more often than that."""
+
+STEP = 0.1
+"""A line is written each time when so much more is done, where no display is."""
+
+
+@contextmanager
+def displayed(progress: bool | Progress | None, title: str) -> Iterator[Progress | None]:
+    """Yield what is to be told how far it is.
+
+    None: a display where somebody watches (a notebook, a terminal), else nothing. True: a display there, and a line now
+    and then elsewhere. False: nothing. A function is told by itself.
+    """
+    if callable(progress):
+        yield progress
+    elif progress is False or (progress is None and not (_notebook() or sys.stderr.isatty())):
+        yield None
+    elif _notebook():
+        yield _in_notebook(title)
+    elif sys.stderr.isatty():
+        with _in_terminal(title) as told:
+            yield told
+    else:
+        yield _in_lines(title)
+
+
+def _notebook() -> Any:
+    """Return IPython's module where this process is a notebook's kernel, else None. Nothing is imported for that."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return module if shell is not None and hasattr(shell, "kernel") else None
+
+
+def _in_notebook(title: str) -> Progress:
+    """Draw a bar below the cell, with IPython alone."""
+    from importlib import import_module
+
+    display: Any = import_module("IPython.display")
+
+    def drawn(share: float, text: str) -> Any:
+        bar = f'<progress value="{share:.3f}" max="1"></progress>'
+        return display.HTML(f"{escape(title)} {bar} {share:.0%} <small>{escape(text)}</small>")
+
+    handle = display.display(drawn(0.0, ""), display_id=True)
+    return _seldom(lambda share, text: handle.update(drawn(share, text)))
+
+
+@contextmanager
+def _in_terminal(title: str) -> Iterator[Progress]:
+    """Draw a bar on stderr, and remove it at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(24), TaskProgressColumn(), TimeElapsedColumn())
+    said = TextColumn("[dim]{task.fields[text]}", markup=True)
+    with Bar(*columns, said, console=Console(stderr=True), transient=True) as bar:
+        from rich.markup import escape as plain
+
+        task = bar.add_task(plain(title), total=1.0, text="")
+        yield _seldom(lambda share, text: bar.update(task, completed=share, text=plain(text)))
+
+
+def _in_lines(title: str) -> Progress:
+    """Write a line to stderr for each tenth."""
+    last = 0.0
+
+    def told(share: float, text: str) -> None:
+        nonlocal last
+        if share - last >= STEP or (share >= 1 and last < 1):
+            last = share
+            sys.stderr.write(f"{title}: {share:.0%}, {text}\n")
+
+    return told
+
+
+def _seldom(draw: Progress) -> Progress:
+    """Pass on what there is to tell, but not more often than somebody can look; the end always."""
+    drawn_at = -EVERY_S
+
+    def told(share: float, text: str) -> None:
+        nonlocal drawn_at
+        now = time.monotonic()
+        if share >= 1 or now - drawn_at >= EVERY_S:
+            drawn_at = now
+            draw(share, text)
+
+    return told

@@ -1,0 +1,146 @@
+"""What came of a simulated job: `shoal.simulate` returns a `Result`.
+
+result = shoal.simulate(spec, learners)
+result                                  # a short table, in a notebook too
+result.save("model.safetensors")
+network = result.load_into(network())   # the torch module with the trained weights
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.core.machine import Note
+from shoal.core.message import Metrics
+from shoal.core.tree import Tree
+from shoal.core.words import counted, number, percent, seconds, size
+from shoal.model_file import save_model
+from shoal.record import Traffic
+
+if TYPE_CHECKING:
+    from shoal.model_file import Module
+
+ROWS_MAX = 12
+"""Versions in a table."""
+
+METRICS_MAX = 4
+"""Of them, in a table that is no wider than a page."""
+
+COUNTS = ("/examples", "/nodes")
+"""End the names of metrics that say how much was measured."""
+
+WARNINGS = ("warning", "refusal")
+
+
+@dataclass(frozen=True)
+class Round:
+    """A version, and how it came about. `metrics` were measured on its model; bytes are those since the version before.
+
+    `opened` and `closed` are virtual seconds since the start.
+    """
+
+    number: int
+    why: str
+    opened: float
+    closed: float
+    reports: int
+    metrics: Metrics
+    up_bytes: int
+    down_bytes: int
+    nodes: Mapping[str, Traffic]
+    """The same bytes by node."""
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """What came of a job. Bytes are those of frames and bodies, by node, without the overhead of HTTP."""
+
+    name: str
+    state: str
+    """"done", or "stopped" when somebody stopped it."""
+    versions: tuple[Round, ...]
+    model: Tree
+    """The final model: names and numpy arrays; bfloat16, which numpy lacks, as float32 of the same values."""
+    metrics: Metrics
+    """Of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…" are of
+    data that no node has."""
+    notes: tuple[Note, ...]
+    up_bytes: Mapping[str, int]
+    """From each node to the coordinator."""
+    down_bytes: Mapping[str, int]
+
+    @property
+    def accuracy(self) -> float:
+        """The final model's mean accuracy. Raises `KeyError` when no learner measures one."""
+        return self.metrics["eval/accuracy"]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the final model as a safetensors file and return its path. Raises `StorageFailed`."""
+        return save_model(self.model, path)
+
+    def load_into(self, module: Module, *, strict: bool = True) -> Module:
+        """Copy the final model's weights into a torch module, bit for bit, and return the module.
+
+        `strict=False` leaves tensors of the module alone that the model lacks. Raises `InvalidPayload` that names what
+        differs.
+        """
+        from shoal.learn.weights import load_into
+
+        return load_into(module, self.model, strict=strict)
+
+    # For people
+
+    def table(self, rows_max: int = ROWS_MAX) -> tuple[list[str], list[list[str]]]:
+        """Return (columns, rows): so many versions at most, evenly over the job, the last one among them."""
+        known = dict.fromkeys(name for version in self.versions for name in version.metrics)
+        judged = [name for name in known if name.startswith(("held_out/", "eval/")) and not name.endswith(COUNTS)]
+        shown = sorted(judged, key=lambda name: not name.endswith("/accuracy"))[:METRICS_MAX]
+        step = max(1, -(-len(self.versions) // rows_max))
+        columns = ["version", *(name.removeprefix("eval/") for name in shown), "reports", "up", "down", "at"]
+        rows = [
+            [
+                str(version.number),
+                *(_value(name, version.metrics.get(name)) for name in shown),
+                str(version.reports),
+                size(version.up_bytes),
+                size(version.down_bytes),
+                seconds(version.closed),
+            ]
+            for version in self.versions[::-step][::-1]
+        ]
+        return columns, rows
+
+    def _lines(self) -> list[str]:
+        """What stands above the table: how it ended, the bytes, and what went wrong."""
+        nodes = counted(len({*self.up_bytes, *self.down_bytes}), "node")
+        up, down = sum(self.up_bytes.values()), sum(self.down_bytes.values())
+        made = counted(max(0, len(self.versions) - 1), "version")
+        lines = [f"{self.name}: {self.state}, {made}, {nodes}, {size(up)} up, {size(down)} down"]
+        if warnings := [note.text for note in self.notes if note.kind in WARNINGS]:
+            lines.append(f"{counted(len(warnings), 'warning')} in notes, the last: {warnings[-1]}")
+        return lines
+
+    def __repr__(self) -> str:
+        """Return a short table of the job."""
+        columns, rows = self.table()
+        widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+        table = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (columns, *rows)
+        ]
+        return "\n".join([*self._lines(), *table])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        columns, rows = self.table()
+        lines = "<br>".join(escape(line) for line in self._lines())
+        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<p>{lines}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _value(name: str, value: float | None) -> str:
+    return percent(value) if name.endswith("accuracy") else number(value)
