@@ -154,8 +154,15 @@ def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
     """Copy a model's tensors into the module's, bit for bit, and return the module.
 
     Tensors that several of its parts share are loaded once. With `strict=False` those that the model lacks keep what
-    they hold. Raises `InvalidPayload` that names what differs.
+    they hold. Raises `InvalidPayload` that names what differs, `InvalidJob` for what is no module.
     """
+    given: object = module
+    if not isinstance(given, nn.Module):
+        kind = getattr(given, "__name__", type(given).__name__)
+        hint = f"call it: {kind}()" if callable(given) else "give the torch module that the weights are for"
+        raise InvalidJob(
+            f"{kind} is no torch module, so no weights can be loaded into it", code="learner.model", hint=hint
+        )
     weights = Weights(module)
     lacking = [leaf for leaf in weights.layout.leaves if leaf.name not in model.layout.index]
     if lacking and not strict:

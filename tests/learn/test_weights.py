@@ -160,6 +160,9 @@ def test_loading_keeps_ties_and_names_what_differs() -> None:
     with pytest.raises(InvalidPayload, match=r"the model is not that of Linear: .*F32\[2, 4\]") as told:
         load_into(nn.Linear(4, 2), Weights(nn.Linear(3, 2)).save())
     assert "the function that the learner was given" in told.value.hint
+    with pytest.raises(InvalidJob, match="Tied is no torch module") as refused:
+        load_into(Tied, trained)  # type: ignore[type-var]
+    assert refused.value.hint == "call it: Tied()"
     with pytest.raises(InvalidPayload, match="BF16"):
         load_into(nn.Linear(3, 2), Weights(nn.Linear(3, 2).to(torch.bfloat16)).save())
 
