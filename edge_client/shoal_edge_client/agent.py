@@ -26,14 +26,13 @@ import structlog
 from shoal.core.capability import CODE
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, Unreachable
 from shoal.core.learner import Learner
-from shoal.core.message import Idle, Message, Order, OrderId, Ref, Stop
-from shoal.core.tree import Slots
+from shoal.core.message import Idle, Message, Order, OrderId, Stop
 from shoal.core.worker import Worker
 from shoal.extras import not_installed
 from shoal.runtime.address import parse
 from shoal.runtime.backoff import Backoff, patiently
 from shoal.runtime.node_link import JobLease, NodeLink, Welcome
-from shoal.runtime.pump import Begin, Hand, Held, Ports, Pump, Watch
+from shoal.runtime.pump import Begin, Held, Ports, Pump
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import Lane, in_thread
 from shoal.spec import parse_job
@@ -41,7 +40,7 @@ from shoal_edge_client.identity import Identity, State
 from shoal_edge_client.info import info
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.trainer import Trainer
+from shoal_edge_client.trainer import Trainer, Unable
 from shoal_edge_client.transport import HttpTransport
 from shoal_edge_client.workshop import Workshop, workshop
 
@@ -465,7 +464,7 @@ class Agent:
             if isinstance(error, InvalidJob):
                 text, hint = error.message, error.hint if error.code == CODE else hint
             self.log.error("this node cannot run the job", job=name, why=text, hint=hint)
-            return _Unable(InvalidJob(f"this node cannot run the job: {text}", hint=hint))
+            return Unable(InvalidJob(f"this node cannot run the job: {text}", hint=hint))
         return Trainer(name, begin, spool, self.state.note_error, self._at)
 
     async def _see_through(self, name: str, spool: Spool, pump: Pump) -> None:
@@ -478,16 +477,6 @@ class Agent:
         self.ended.add(name)
         del self.jobs[name]
         self._keep_pace()
-
-
-@dataclass(frozen=True)
-class _Unable:
-    """Does no order, and says why."""
-
-    error: InvalidJob
-
-    def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> Hand:
-        raise self.error
 
 
 def _reraise(errors: BaseExceptionGroup[BaseException]) -> NoReturn:

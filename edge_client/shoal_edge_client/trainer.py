@@ -17,13 +17,13 @@ import structlog
 
 from shoal import wire
 from shoal.core.algorithm import Local
-from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed, ShoalError, StorageFailed
+from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFailed, ShoalError, StorageFailed
 from shoal.core.machine import Result
 from shoal.core.message import Metrics, Order, Ref, Report, Status
 from shoal.core.tree import Slots
 from shoal.heads import check
 from shoal.learn.blame import blamed
-from shoal.runtime.pump import Watch, shown
+from shoal.runtime.pump import Hand, Watch, shown
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.training.remote import Given
 from shoal_edge_client.spool import Spool
@@ -122,6 +122,16 @@ class InHand:
         except InvalidPayload as error:
             raise LearnerFailed(f"its report cannot be sent: {error.message}", code=error.code) from error
         return result
+
+
+@dataclass(frozen=True)
+class Unable:
+    """Does no order, and says why."""
+
+    error: InvalidJob
+
+    def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> Hand:
+        raise self.error
 
 
 def numbers(metrics: Metrics) -> Metrics:
