@@ -6,8 +6,8 @@ engine=
 
 say() { printf '\n== %s\n' "$*"; }
 
-# What both let the edge clients learn.
-job_file() { # name, rounds
+# A job on the digits for three edge clients.
+job_file() { # name, rounds, whether they may carry it on without their coordinator (true, false)
   cat <<JOB
 name = "$1"
 rounds = $2
@@ -18,6 +18,8 @@ lr = 0.1
 [schedule]
 name = "rounds"
 min_nodes = 3
+[gossip]
+allowed = ${3:-false}
 JOB
 }
 
@@ -61,7 +63,7 @@ make_a_base_image() {
     docker import "${changes[@]}" - "$PYTHON_IMAGE" >/dev/null
 }
 
-# As much of the official image's entry point as deploy/compose.yaml needs, over Debian's PostgreSQL.
+# As much of the official image's entry point as docker-compose.yml needs, over Debian's PostgreSQL.
 make_a_postgres_image() {
   export POSTGRES_IMAGE=shoal-try-postgres
   mkdir -p "$work/postgres"

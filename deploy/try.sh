@@ -54,7 +54,7 @@ fi
 
 for role in coordinator edge_client; do
   say "image $role"
-  DOCKER_BUILDKIT=1 docker build --network host --file deploy/Dockerfile --target "$role" --tag "shoal-$role:try" \
+  DOCKER_BUILDKIT=1 docker build --network host --file "$role/Dockerfile" --tag "shoal-${role/_/-}:try" \
     ${PYTHON_IMAGE:+--build-arg "PYTHON_IMAGE=$PYTHON_IMAGE"} ${TORCH_INDEX:+--build-arg "TORCH_INDEX=$TORCH_INDEX"} .
 done
 
@@ -70,7 +70,7 @@ for i in 1 2 3; do
   docker run --detach --name "$tag-$i" "${shut_in[@]}" --env "SHOAL_EDGE__URL=http://127.0.0.1:$port" \
     --env "SHOAL_EDGE__TOKEN=$token" --env "SHOAL_EDGE__NAME=try-$i" --env SHOAL_EDGE__THREADS=1 \
     --env SHOAL_EDGE__LEARNER=shoal.learn.digits:learner --env "SHOAL_EDGE__OPTIONS={\"part\": $((i - 1)), \"parts\": 3}" \
-    shoal-edge_client:try
+    shoal-edge-client:try
 done
 for i in 1 2 3; do until_true 120 "an edge client that is well" healthy "$tag-$i"; done
 

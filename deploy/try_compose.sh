@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs deploy/compose.yaml for real: waits until everything is well, starts a job on handwritten digits, doubles the edge
-# clients, kills the coordinator's container and restarts PostgreSQL in mid-run. Then two more coordinators come and a
-# proxy before all three; a second job gets an owner of its own; the first coordinator is killed and stays away until both
-# jobs have gone on without it; both are seen to their end. Then five peers without a server.
+# Runs docker-compose.yml for real: waits until everything is healthy, looks for secrets and the database from an edge client,
+# starts a job on handwritten digits, takes everything down and up again in mid-run, kills the coordinator's container until
+# the nodes have carried the job on as peers and handed it back, restarts PostgreSQL. Then two more coordinators come and a
+# proxy in front of all three; a second job gets an owner of its own; the first coordinator is killed and stays away until both
+# jobs have gone on without it. Then five peers without a server.
 #
 #     deploy/try_compose.sh              with the engine that `docker` reaches; PYTHON_IMAGE and POSTGRES_IMAGE as in the file
 #     deploy/try_compose.sh --by-hand    as root on Debian, with no engine and no images: as deploy/try.sh does, but iptables and
@@ -15,7 +16,7 @@ cd "$(dirname "$0")/.."
 . deploy/engine.sh
 export SHOAL_PORT=127.0.0.1:${PORT:-18081} SHOAL_PROXY_PORT=127.0.0.1:${PROXY_PORT:-18082}
 project=shoal-try-$$
-file=deploy/.compose-try-$$.yaml
+file=.compose-try-$$.yml
 
 compose_file() { "${compose[@]}" --file "$file" --project-name "$project" "$@"; }
 cleared() {
@@ -46,7 +47,7 @@ print(json.load(sys.stdin).get("data", {}).get("job", {}).get(sys.argv[1], -1))'
 }
 at_least() { [ "$(field "$1" version)" -ge "$2" ]; } # job, version
 deputies() { # how many jobs each owns
-  python3 - "http://$SHOAL_PROXY_PORT/api/v1/owner" "$(docker exec "$(of $by | head -n 1)" cat /first/operator.token)" <<'ASK'
+  python3 - "http://$SHOAL_PROXY_PORT/api/v1/owner" "$(docker exec "$(of $by | head -n 1)" cat /secrets/coordinator/operator.token)" <<'ASK'
 import json, sys, urllib.request
 asks = urllib.request.Request(sys.argv[1], headers={"Authorization": f"Bearer {sys.argv[2]}"})
 with urllib.request.urlopen(asks, timeout=10) as answer:
@@ -54,8 +55,8 @@ with urllib.request.urlopen(asks, timeout=10) as answer:
 ASK
 }
 deputies_own() { [ "$(deputies 2>/dev/null)" = "$1" ]; }
-runs() { # job, rounds
-  job_file "$1" "$2" | docker exec --interactive "$(of coordinator)" sh -c "cat >/tmp/$1.toml"
+runs() { # job, rounds, whether its nodes may carry it on
+  job_file "$1" "$2" "${3:-false}" | docker exec --interactive "$(of coordinator)" sh -c "cat >/tmp/$1.toml"
   shoal run "/tmp/$1.toml" --detach
 }
 is_done() { [ "$(field "$1" state)" = done ]; }
@@ -72,50 +73,73 @@ fi
 export DOCKER_BUILDKIT=1 COMPOSE_DOCKER_CLI_BUILD=1
 if docker compose version >/dev/null 2>&1; then
   compose=(docker compose)
-  cp deploy/compose.yaml "$file"
+  cp docker-compose.yml "$file"
 else
   compose=(docker-compose)
-  sed -e '/^name: /d' -e '/required: false/d' deploy/compose.yaml >"$file"
+  sed -e '/^name: /d' -e '/required: false/d' docker-compose.yml >"$file"
 fi
 
+clients="edge-client-1 edge-client-2 edge-client-3"
+all_healthy() {
+  local one
+  for one in coordinator $clients; do healthy "$one" 1 || return 1; done
+}
 say "PostgreSQL, a coordinator, three edge clients"
 compose_file up --build --detach
-until_true 180 "a coordinator that is well" healthy coordinator 1
-until_true 180 "three edge clients that are well" healthy edge_client 3
+until_true 240 "everything to be healthy" all_healthy
+
+say "what an edge client sees"
+docker exec "$(of edge-client-1)" sh -c 'find /secrets -type f' | tee /dev/stderr | grep -qx /secrets/edge-client/node.token
+database=$(docker inspect --format '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$(of postgres)")
+for address in postgres "$database"; do
+  ! docker exec -e "HEALTH_URL=tcp://$address:5432" "$(of edge-client-1)" python3 /opt/deploy/health.py || exit 1
+done
 
 say "a job"
-runs try 300
+runs try 3000 true
 until_true 120 "some versions" at_least try 3
-
-say "six edge clients from version $(field try version) on"
-compose_file up --detach --no-recreate --scale edge_client=6
-until_true 180 "six edge clients that are well" healthy edge_client 6
+names() { shoal nodes list --json | python3 -c 'import json, sys
+print(*sorted((one["name"], one["enrolled_at"]) for one in json.load(sys.stdin)["data"]["nodes"]))'; }
+before=$(field try version) known=$(names)
+say "down and up again at version $before, or a little later"
+compose_file down
+compose_file up --detach
+until_true 240 "everything to be healthy" all_healthy
+until_true 120 "the job to go on" at_least try $((before + 5))
+[ "$(names)" = "$known" ] || { echo "the nodes are others: $(names)" >&2; exit 1; }
 
 say "the coordinator is killed at version $(field try version), or a little later"
 docker kill --signal KILL "$(of coordinator)" >/dev/null
+carried_on() { docker logs --tail 200 "$(of edge-client-1)" 2>&1 | grep -q '"kind": "gossip"'; }
+until_true 120 "its nodes to carry the job on" carried_on
+for one in $clients; do healthy "$one" 1 || { echo "$one is not healthy without it" >&2; exit 1; }; done
 docker start "$(of coordinator)" >/dev/null
-until_true 120 "a coordinator that is well again" healthy coordinator 1
+until_true 120 "a coordinator that is healthy again" healthy coordinator 1
+before=$(field try version)
+say "it is back at version $before"
+until_true 240 "the nodes to hand the job back" at_least try $((before + 10))
 
 say "PostgreSQL is restarted at version $(field try version), or a little later"
 docker restart "$(of postgres)" >/dev/null
 
 say "two more coordinators and a proxy from version $(field try version) on"
-compose_file --profile replicas up --detach --no-recreate --scale edge_client=6 standby proxy
-until_true 180 "two more that are well" healthy standby 2
+compose_file --profile replicas up --detach --no-recreate coordinator-2 coordinator-3 proxy
+for one in coordinator-2 coordinator-3; do until_true 180 "$one to be healthy" healthy "$one" 1; done
 until_true 60 "both to be deputies" deputies_own "0 0"
 runs second 60
 until_true 60 "one of them to own the second job" deputies_own "0 1"
 until_true 120 "some versions of it" at_least second 3
 
-by=standby
+by=coordinator-2
 before=$(field try version) own=$(field second version)
 say "the one that leads is killed at versions $before and $own; it stays away for some time"
 docker kill --signal KILL "$(of coordinator)" >/dev/null
 until_true 180 "the first job to go on without it" at_least try $((before + 5))
 until_true 180 "the second job to go on without it" at_least second $((own + 5))
 docker start "$(of coordinator)" >/dev/null
-until_true 120 "it to be well again" healthy coordinator 1
-until_true 900 "the end of both jobs" eval 'is_done try && is_done second'
+until_true 120 "it to be healthy again" healthy coordinator 1
+until_true 300 "the end of the second job" is_done second
+shoal jobs stop try
 shoal jobs list
 shoal nodes list
 compose_file --profile replicas down --volumes

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from shoal import __version__
 from shoal.cli import app
 from shoal.settings import ClientSettings
+from shoal.spec import load_job
 from shoal_coordinator.settings import Settings
 from shoal_edge_client.settings import EdgeSettings
 from tests.coordinator.node import Node
@@ -42,13 +43,16 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     return found
 
 
+DOCKERFILES = [f"{component}/Dockerfile" for component in ("coordinator", "edge_client", "peer")]
+
+
 @pytest.fixture(scope="module")
-def dockerfile() -> str:
-    return (DEPLOY / "Dockerfile").read_text()
+def dockerfiles() -> dict[str, str]:
+    return {name: (ROOT / name).read_text() for name in DOCKERFILES}
 
 
 @pytest.fixture
@@ -61,11 +65,11 @@ def coordinator(tmp_path: Path) -> Any:
 
 
 def test_hadolint_finds_nothing() -> None:
-    found = tool("hadolint", "deploy/Dockerfile")
+    found = tool("hadolint", *DOCKERFILES)
     assert (found.returncode, found.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["try.sh", "try_compose.sh", "engine.sh"])
+@pytest.mark.parametrize("name", ["try.sh", "try_compose.sh", "engine.sh", "image.sh"])
 def test_the_scripts_are_scripts(name: str) -> None:
     assert subprocess.run(["bash", "-n", DEPLOY / name], check=False).returncode == 0
     assert os.access(DEPLOY / name, os.X_OK) == name.startswith("try"), "what is sourced is not run"
@@ -73,7 +77,7 @@ def test_the_scripts_are_scripts(name: str) -> None:
 
 def test_the_compose_file_has_its_form(tmp_path: Path) -> None:
     known = ("--builtin-schema", "vendor.compose-spec")
-    assert tool("check-jsonschema", *known, "deploy/compose.yaml").returncode == 0
+    assert tool("check-jsonschema", *known, "docker-compose.yml").returncode == 0
     wrong = tmp_path / "compose.yaml"
     wrong.write_text("services: {a: {imagine: b}}\n")
     assert tool("check-jsonschema", *known, str(wrong)).returncode == 1
@@ -82,17 +86,23 @@ def test_the_compose_file_has_its_form(tmp_path: Path) -> None:
 # Against the code
 
 
-def test_every_target_is_there_and_runs_as_nobody(compose: dict[str, Any], dockerfile: str) -> None:
-    stages = dict(re.findall(r"^FROM (\S+) AS (\S+)$", dockerfile, re.MULTILINE))
-    targets = {service["build"]["target"] for service in compose["services"].values() if "build" in service}
-    assert targets == {"coordinator", "edge_client", "peer"}
-    assert {name for parent, name in re.findall(r"^FROM (\S+) AS (\S+)$", dockerfile, re.MULTILINE)} >= targets
-    assert set(stages) >= {"runtime"}
-    runtime = dockerfile.partition(" AS runtime")[2]
-    assert runtime.index("USER 10001:10001") < runtime.index("FROM runtime AS coordinator")
-    assert "USER" not in runtime.replace("USER 10001:10001", "")
-    assert runtime.count("HEALTHCHECK") == 3
-    assert "curl" not in dockerfile
+def test_every_component_has_an_image_that_runs_unprivileged(
+    compose: dict[str, Any], dockerfiles: dict[str, str]
+) -> None:
+    built = {service["build"]["dockerfile"] for service in compose["services"].values() if "build" in service}
+    assert built == set(dockerfiles)
+    for name, text in dockerfiles.items():
+        build, runtime = text.split("\nFROM ${PYTHON_IMAGE}")[1:]
+        assert build.startswith(" AS build"), name
+        assert runtime.count("USER 10001:10001") == runtime.count("HEALTHCHECK") == 1, name
+        assert "--platform linux/amd64,linux/arm64" in text, name
+    assert "SHOAL_SKIP_UI=0" in dockerfiles["coordinator/Dockerfile"], "else it has no dashboard"
+    extras = {name: re.findall(r"image.sh install (\S+)", text) for name, text in dockerfiles.items()}
+    assert extras == {
+        "coordinator/Dockerfile": ["coordinator,postgres,s3"],  # no torch
+        "edge_client/Dockerfile": ["torch,peer"],
+        "peer/Dockerfile": ["torch,peer"],
+    }
 
 
 def test_every_service_is_shut_in(compose: dict[str, Any]) -> None:
@@ -102,20 +112,100 @@ def test_every_service_is_shut_in(compose: dict[str, Any]) -> None:
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert "cap_add" not in service or name == "postgres", name
         assert not service.get("privileged"), name
+        assert {"mem_limit", "cpus", "pids_limit", "ulimits"} <= set(service), name
 
 
-def variables(compose: dict[str, Any], dockerfile: str) -> list[str]:
-    found = [name for service in compose["services"].values() for name in service.get("environment", {})]
-    return [name for name in found + re.findall(r"\b(SHOAL_\w+)=", dockerfile) if name.startswith("SHOAL_")]
+SECRETS_OF = {  # who may see what `provision.py` has written, besides `secrets` and `token`, which write it
+    "secrets-coordinator": {"coordinator", "coordinator-2", "coordinator-3", "bucket", "token"},
+    "secrets-postgres": {"postgres"},
+    "secrets-s3": {"s3"},
+    "secrets-edge-client": {"edge-client-1", "edge-client-2", "edge-client-3", "edge-client-gpu", "token"},
+}
+RUN_USERS_CODE = {"edge-client-1", "edge-client-2", "edge-client-3", "edge-client-gpu"}
 
 
-def test_every_variable_is_a_setting(compose: dict[str, Any], dockerfile: str) -> None:
-    found = variables(compose, dockerfile)
+def mounts(service: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """(source, target, read-only) of each volume of a service."""
+    found = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text).split(":") for text in service.get("volumes", [])]
+    return [(source, target, options == ["ro"]) for source, target, *options in found]
+
+
+def test_each_secret_is_seen_by_its_service_alone(compose: dict[str, Any]) -> None:
+    """Edge clients run users' code: they must not see what lets them act as operators, or reach database and store."""
+    services = compose["services"]
+    for volume, allowed in SECRETS_OF.items():
+        seen = {name for name, one in services.items() if volume in [source for source, _, _ in mounts(one)]}
+        assert seen == allowed | ({"secrets"} if volume != "secrets-edge-client" else set()), volume
+    writers = {(name, source) for name, one in services.items() for source, _, ro in mounts(one) if not ro}
+    assert {name for name, source in writers if source.startswith("secrets-")} == {"secrets", "token"}
+    assert ("token", "secrets-coordinator") not in writers
+    for name in RUN_USERS_CODE:
+        assert set(services[name]["networks"]).isdisjoint(services["postgres"]["networks"]), name
+        assert set(services[name]["networks"]).isdisjoint(services["s3"]["networks"]), name
+    assert compose["networks"]["storage"]["internal"] is True
+    private = set(compose["volumes"]) - {"blobs"} - set(SECRETS_OF) - {f"peer{i}" for i in range(1, 6)}
+    for volume in private:
+        users = [name for name, one in services.items() if volume in [source for source, _, _ in mounts(one)]]
+        assert len(users) == 1, volume
+
+
+def test_the_compose_file_and_its_first_container_agree_on_secrets(
+    compose: dict[str, Any], dockerfiles: dict[str, str], tmp_path: Path
+) -> None:
+    for folder in ("coordinator", "postgres", "s3", "edge-client"):
+        (tmp_path / folder).mkdir()
+        assert f" /secrets/{folder}" in dockerfiles["coordinator/Dockerfile"], "else its volume belongs to root"
+    provision(tmp_path, "secrets")
+    (tmp_path / "edge-client" / "node.token").touch()
+    for name, service in compose["services"].items():
+        words = [*map(str, service.get("environment", {}).values()), *service.get("command", [])]
+        for path in re.findall(r"/secrets/[\w./-]+", " ".join(words)):
+            folder = path.split("/")[2]
+            assert (f"secrets-{folder}", f"/secrets/{folder}", True) in mounts(service), (name, path)
+            assert (tmp_path / path.removeprefix("/secrets/")).exists(), (name, path)
+
+
+def test_what_is_kept_is_in_named_volumes(compose: dict[str, Any]) -> None:
+    """An anonymous volume does not outlive `docker compose down`."""
+    for name, service in compose["services"].items():
+        for source, target, read_only in mounts(service):
+            assert source in compose["volumes"] or (source.startswith("./") and read_only), (name, target)
+        if name in RUN_USERS_CODE or name.startswith(("coordinator", "peer")):
+            targets = [target for _, target, _ in mounts(service)]
+            assert "/data" in targets or name == "peers-init", name
+
+
+def test_edge_clients_differ_and_are_peers(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    settings = [services[name]["environment"] for name in sorted(RUN_USERS_CODE)]
+    options = [json.loads(one["SHOAL_EDGE__OPTIONS"]) for one in settings]
+    assert sorted(one["part"] for one in options) == list(range(options[0]["parts"]))
+    assert {one["parts"] for one in options} == {len(options)}
+    for name in RUN_USERS_CODE:
+        given = services[name]["environment"]
+        assert given["SHOAL_EDGE__NAME"] == name
+        assert given["SHOAL_EDGE__PEER_URL"] == f"http://{name}:9001"
+        assert given["SHOAL_EDGE__PEER_LISTEN"] == "0.0.0.0:9001"
+        assert given["HEALTH_URL"].endswith(":9001"), "healthy without its coordinator too"
+    gpu = services["edge-client-gpu"]
+    assert gpu["profiles"] == ["gpu"]
+    assert gpu["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
+    assert load_job(ROOT / "examples" / "digits.toml").gossip.allowed, "so that they may carry it on"
+
+
+def assert_setting(name: str) -> None:
+    section, _, key = name.removeprefix("SHOAL_").lower().partition("__")
+    fields = SECTIONS[section].model_fields
+    assert key in fields or key.removesuffix("_file") in fields, name
+
+
+def test_every_variable_is_a_setting(compose: dict[str, Any], dockerfiles: dict[str, str]) -> None:
+    said = [name for service in compose["services"].values() for name in service.get("environment", {})]
+    said += re.findall(r"\b(SHOAL_\w+__\w+)=", "".join(dockerfiles.values()))
+    found = [name for name in said if name.startswith("SHOAL_")]
     assert len(found) >= 8
     for name in found:
-        section, _, key = name.removeprefix("SHOAL_").lower().partition("__")
-        fields = SECTIONS[section].model_fields
-        assert key in fields or key.removesuffix("_file") in fields, name
+        assert_setting(name)
 
 
 def test_no_secret_stands_in_a_file(compose: dict[str, Any]) -> None:
@@ -125,26 +215,23 @@ def test_no_secret_stands_in_a_file(compose: dict[str, Any]) -> None:
 
 
 def test_what_waits_for_what_is_there(compose: dict[str, Any]) -> None:
-    services, volumes = compose["services"], compose["volumes"]
+    services = compose["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services), name
-        for volume in service.get("volumes", []):
-            source, _, target = volume.partition(":")
-            assert not target or source in volumes or source.startswith("./"), (name, volume)
-    assert services["edge_client"]["scale"] == 3
-    assert not any("container_name" in service for service in services.values()), "it could not be scaled"
-    peers = [one for one in services.values() if "peers" in one.get("profiles", []) and "run" in one["command"]]
-    assert len(peers) == 5
+        assert set(service.get("networks", [])) <= set(compose["networks"]), name
+        assert "networks" in service or service["network_mode"] == "none", name
 
 
 def test_the_first_command_of_the_peers_works(compose: dict[str, Any], tmp_path: Path) -> None:
-    words = compose["services"]["peers_first"]["command"]
-    shutil.copy(DEPLOY / "peers.toml", tmp_path)
-    made = CliRunner().invoke(app.app, [word.replace("/data", str(tmp_path)) for word in words])
+    services = compose["services"]
+    words = [word.replace("/examples", str(ROOT / "examples")) for word in services["peers-init"]["command"]]
+    made = CliRunner().invoke(app.app, [word.replace("/peers", str(tmp_path), 1) for word in words])
     assert made.exit_code == 0, made.output
     for i in range(1, 6):
-        run = compose["services"][f"peer{i}"]["command"]
-        assert Path(run[2].replace("/data", str(tmp_path)), "key.pem").exists(), run
+        assert services[f"peer{i}"]["command"][:3] == ["peer", "run", "/data"]
+        assert mounts(services[f"peer{i}"]) == [(f"peer{i}", "/data", False)], "no peer sees another's key"
+        assert (f"peer{i}", f"/peers/peer{i}", False) in mounts(services["peers-init"])
+        assert (tmp_path / f"peer{i}" / "key.pem").exists()
 
 
 def in_context(path: str) -> bool:
@@ -160,7 +247,7 @@ def in_context(path: str) -> bool:
     return allowed
 
 
-def test_the_image_gets_what_the_wheel_is_built_from(dockerfile: str, tmp_path: Path) -> None:
+def test_the_images_get_what_the_wheel_is_built_from(dockerfiles: dict[str, str], tmp_path: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -169,7 +256,7 @@ def test_the_image_gets_what_the_wheel_is_built_from(dockerfile: str, tmp_path: 
         check=True,
     )
     files = [name for name in listed.stdout.splitlines() if in_context(name)]
-    assert {"deploy/first.py", "deploy/health.py"} <= set(files)
+    assert {"deploy/provision.py", "deploy/health.py", "deploy/image.sh"} <= set(files)
     assert not [name for name in files if name.startswith(("tests/", ".git/", "benchmarks/", "docs/"))]
     for name in files:
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +277,7 @@ def test_the_image_gets_what_the_wheel_is_built_from(dockerfile: str, tmp_path: 
         "shoal_peer/app.py",
     ):
         assert one in held
-    for copied in re.findall(r"^COPY (deploy/.*) /opt/deploy/$", dockerfile, re.MULTILINE):
+    for copied in re.findall(r"^COPY (deploy/.*) /opt/deploy/$", "".join(dockerfiles.values()), re.MULTILINE):
         assert set(shlex.split(copied)) <= set(files)
 
 
@@ -275,27 +362,36 @@ def test_else_it_is_not(url: str) -> None:
     assert found.stderr.strip()
 
 
-def first(*words: str) -> None:
-    subprocess.run([sys.executable, str(DEPLOY / "first.py"), *words], check=True, timeout=30)
+def provision(root: Path, *words: str) -> None:
+    for folder in ("coordinator", "postgres", "s3", "edge-client"):
+        (root / folder).mkdir(exist_ok=True)
+    command = [sys.executable, str(DEPLOY / "provision.py"), *words]
+    subprocess.run(command, env={**os.environ, "SECRETS": str(root)}, check=True, timeout=30)
 
 
-def test_what_is_needed_first_is_made_once(tmp_path: Path) -> None:
-    first("secrets", str(tmp_path))
-    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert set(made) == {"postgres.password", "operator.token", "database.url", "blobs.secret", "s3.json"}
-    assert made["blobs.secret"].strip() in made["s3.json"]
-    assert made["postgres.password"].strip() in made["database.url"]
-    first("secrets", str(tmp_path))
-    assert made == {path.name: path.read_text() for path in tmp_path.iterdir()}
+def written(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def test_secrets_are_made_once(tmp_path: Path) -> None:
+    provision(tmp_path, "secrets")
+    made = written(tmp_path)
+    ours = {f"coordinator/{name}" for name in ("operator.token", "database.url", "blobs.secret")}
+    assert set(made) == ours | {"postgres/password", "s3/s3.json"}, "nothing for edge clients"
+    assert made["coordinator/blobs.secret"].strip() in made["s3/s3.json"]
+    assert made["postgres/password"].strip() in made["coordinator/database.url"]
+    provision(tmp_path, "secrets")
+    assert made == written(tmp_path)
 
 
 def test_the_bucket_is_made_once_and_a_coordinator_uses_it(tmp_path: Path) -> None:
     store = S3()
     try:
-        first("secrets", str(tmp_path))
+        provision(tmp_path, "secrets")
         for _ in range(2):
-            first("bucket", str(tmp_path), store.endpoint, "shoal")
-        url, secret = f"s3://shoal?endpoint={store.endpoint}", (tmp_path / "blobs.secret").read_text().strip()
+            provision(tmp_path, "bucket", store.endpoint, "shoal")
+        secret = (tmp_path / "coordinator" / "blobs.secret").read_text().strip()
+        url = f"s3://shoal?endpoint={store.endpoint}"
         with inside(tmp_path / "data", blobs=url, blobs_key_id="shoal", blobs_secret=secret) as running:
             assert running.coordinator.blobs.direct
     finally:
@@ -307,21 +403,24 @@ def test_the_profile_s3_has_what_the_coordinator_is_told(compose: dict[str, Any]
     assert {name for name, one in services.items() if "s3" in one.get("profiles", [])} == {"s3", "bucket"}
     assert services["coordinator"]["depends_on"]["bucket"]["required"] is False, "without the profile there is none"
     key_id = services["coordinator"]["environment"]["SHOAL_COORDINATOR__BLOBS_KEY_ID"]
-    assert f'BLOBS_KEY_ID = "{key_id}"' in (DEPLOY / "first.py").read_text()
+    assert f'BLOBS_KEY_ID = "{key_id}"' in (DEPLOY / "provision.py").read_text()
+    for text in ((ROOT / "docker-compose.yml").read_text(), (ROOT / "docs" / "deploy.md").read_text()):
+        assert set(re.findall(r"s3://shoal\?endpoint=http://s3\S*'", text)) == {
+            "s3://shoal?endpoint=http://s3:8333&presign=no'"
+        }, "nodes cannot reach the store"
 
 
 def test_one_token_lets_many_nodes_in(coordinator: Inside, tmp_path: Path) -> None:
-    folder = tmp_path / "first"
-    folder.mkdir()
-    (folder / "operator.token").write_text(OPERATOR)
-    first("token", str(folder), coordinator.url)
-    token = (folder / "node.token").read_text()
+    (tmp_path / "coordinator").mkdir()
+    (tmp_path / "coordinator" / "operator.token").write_text(OPERATOR)
+    provision(tmp_path, "token", coordinator.url, "edge-client")
+    token = (tmp_path / "edge-client" / "node.token").read_text()
     for name in ("a", "b", "c"):
         node = Node(lambda: coordinator.url, name, token.strip(), {})
         node.enter()
         node.client.close()
-    first("token", str(folder), "http://127.0.0.1:9")  # there is one: nobody is asked
-    assert (folder / "node.token").read_text() == token
+    provision(tmp_path, "token", "http://127.0.0.1:9", "edge-client")  # there is one: nobody is asked
+    assert (tmp_path / "edge-client" / "node.token").read_text() == token
 
 
 # What watches them

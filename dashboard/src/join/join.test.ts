@@ -12,9 +12,9 @@ test("the lines are those of shoal join", () => {
   expect(pipLines({ ...ask, name: "" })).not.toContain("--name");
   const docker = dockerLines(ask);
   expect(docker).toContain("-v shoal-clinic-a:/data");
-  expect(docker).toContain("-e SHOAL_EDGE__LEARNER=/model/mine.py:learner \\\n  -e SHOAL_EDGE__NAME=clinic-a \\\n  shoal-edge_client");
+  expect(docker).toContain("-e SHOAL_EDGE__LEARNER=/model/mine.py:learner \\\n  -e SHOAL_EDGE__NAME=clinic-a \\\n  shoal-edge-client");
   expect(dockerLines({ ...ask, name: "", learner: "shoal.learn.digits:learner" })).toContain(
-    "-e SHOAL_EDGE__LEARNER=shoal.learn.digits:learner \\\n  shoal-edge_client",
+    "-e SHOAL_EDGE__LEARNER=shoal.learn.digits:learner \\\n  shoal-edge-client",
   );
 });
 

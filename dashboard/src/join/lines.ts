@@ -32,11 +32,11 @@ export function dockerLines({ address, token, name, learner }: Ask): string {
     ...(name === "" ? [] : [`SHOAL_EDGE__NAME=${name}`]),
   ];
   return [
-    "docker build -f deploy/Dockerfile --target edge_client -t shoal-edge_client .",
+    "docker build -f edge_client/Dockerfile -t shoal-edge-client .",
     "docker run -d --restart unless-stopped --read-only --tmpfs /tmp --cap-drop ALL \\",
     `  -v shoal${name === "" ? "" : `-${name}`}:/data -v "$PWD":/model:ro \\`,
     ...variables.map((one) => `  -e ${word(one)} \\`),
-    "  shoal-edge_client",
+    "  shoal-edge-client",
   ].join("\n");
 }
 
