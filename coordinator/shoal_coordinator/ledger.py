@@ -249,6 +249,16 @@ class Ledger:
                 del sums[key]
         self._load_sums(connection, _sums().where(traffic.c.job.in_(jobs)))
 
+    def forget(self, job: str) -> None:
+        """Know nothing of a job that was removed."""
+        of_key: list[dict[Any, Any]] = [self.totals, self.of_node, self._pending, self._marks, self._gossip]
+        for book in of_key:
+            for key in [key for key in book if key[0] == job]:
+                del book[key]
+        self._moved = {key for key in self._moved if key[0] != job}
+        for of_job in (self._of_version, self._newest, self._shared):
+            of_job.pop(job, None)
+
     def share(self, jobs: Collection[str]) -> None:
         """These jobs are other coordinators': from now on what is booked here for them is noted (`owe`)."""
         self._shared = {job: self._shared.get(job) or defaultdict(Counts) for job in jobs}

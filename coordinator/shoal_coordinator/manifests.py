@@ -56,6 +56,10 @@ class Manifests:
     def __init__(self) -> None:
         self._newest: dict[str, tuple[int, bytes]] = {}
 
+    def forget(self, job: str) -> None:
+        """Know nothing of a job that was removed."""
+        self._newest.pop(job, None)
+
     async def newest(self, driver: Driver, papers: Papers, database: Database) -> tuple[int, bytes]:
         """(version, the sealed manifest). Raises what `Papers.of` raises; `StorageFailed` a moment after a close."""
         sealed = await papers.of(driver, database)

@@ -137,6 +137,12 @@ class Papers:
         self._held[job], self._named[job] = sealed, {peer.node: peer for peer in sealed.roster.peers}
         self._versions[job] = sealed.roster.version
 
+    def forget(self, job: str) -> None:
+        """Know nothing of a job that was removed."""
+        for known in (self._held, self._named, self._versions, self._partners):
+            known.pop(job, None)
+        self._vouched.discard(job)
+
     def go_on(self, sealed: Sealed, known: tuple[str, ...]) -> None:
         """Take up the papers of a job that another coordinator has led; `known`: whom this one knows by their keys.
 

@@ -68,6 +68,10 @@ class Peers:
             told.touched = known.touched | _differing(known.word, word)
         return _refusals(node, told, now)
 
+    def forget(self, job: str) -> None:
+        """Know nothing of a job that was removed."""
+        self._jobs.pop(job, None)
+
     def told(self, job: str) -> Mapping[str, Told]:
         """By node."""
         return self._jobs[job].nodes if job in self._jobs else {}

@@ -94,6 +94,10 @@ class Retention:
         found = await self._database.write(lambda c: history.models_among(c, driver.name, here))
         return set(found.values())
 
+    def forget(self, job: str) -> None:
+        """Know nothing of a job that was removed."""
+        self._models.pop(job, None)
+
     async def sweep(self, bodies: FileBodies) -> None:
         """At the start: remove what a crash left half-made. If the disk refuses, that is no reason not to start."""
         try:

@@ -356,6 +356,11 @@ class Coordinator:
         await self._drive(record, begins)
         return record
 
+    def forget_job(self, name: str) -> None:
+        """Keep nothing in memory of a job that was removed: another may get its name."""
+        for part in (self.ledger, self.papers, self.peers, self.manifests, self.retention):
+            part.forget(name)
+
     async def tag(self, name: str, tags: tuple[str, ...]) -> None:
         """Give a job these tags instead of those that it had."""
         record = self.record(name)
@@ -450,6 +455,7 @@ class Coordinator:
         row = update(jobs).where(jobs.c.name == driver.name).values(ended_at=ended_at, summary=summary, owner=LEAD)
         await self.database.write(lambda c: c.execute(row))
         record.ended_at, record.summary = ended_at, summary
+        self.watch.tell_end(job)
         self.broadcast.tell(Item("job", driver.name, {}))
 
     async def _evaluated(self, job: str, number: int, metrics: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from shoal_coordinator.presence import Presence
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.stream import Broadcast, Item
 from shoal_coordinator.tables import alerts, failures, versions
-from shoal_coordinator.views import iso
+from shoal_coordinator.views import Job, iso
 from shoal_coordinator.webhook import Webhook
 
 log = structlog.get_logger()
@@ -100,6 +100,12 @@ class Watch:
         log.warning("alert", what=word, kind=row["kind"], job=row["job"], about=row["node"], text=row["text"])
         if self.webhook is not None:
             self.webhook.tell({"event": word, **row})
+
+    def tell_end(self, job: Job) -> None:
+        """Let whoever is told elsewhere know that a job has ended: done, stopped or failed."""
+        if self.webhook is not None:
+            told = job.model_dump(mode="json", include={"state", "state_why", "version", "ended_at", "metrics", "best"})
+            self.webhook.tell({"event": "job-ended", "job": job.name, **told})
 
     def _going_on(self) -> list[Driver]:
         """Jobs that should make progress: those that run, or have nodes and wait for an initial model."""

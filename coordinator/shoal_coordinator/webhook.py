@@ -1,4 +1,5 @@
-"""Telling somebody elsewhere of alerts: a signed POST, tried again with growing pauses; nothing waits for it.
+"""Telling somebody elsewhere of alerts, and of jobs that have ended: a signed POST, tried again with growing pauses;
+nothing waits for it.
 
     Shoal-Signature: t=1767323045,v1=HEX     HMAC-SHA256 of "t.body" under the shared secret
 
@@ -69,15 +70,15 @@ class Webhook:
             try:
                 await in_thread(lambda: self._post(message))
             except Refused as error:  # it will not take it, however often
-                log.warning("the webhook refuses an alert", why=error.message)
+                log.warning("the webhook refuses a message", why=error.message)
                 return
             except ShoalError as error:
-                log.info("the webhook does not take an alert; trying again", why=error.message, seconds=pause_s)
+                log.info("the webhook does not take a message; trying again", why=error.message, seconds=pause_s)
             else:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MOST_S)
-        log.warning("an alert was not delivered", alert=message.get("id"))
+        log.warning("a message to the webhook was not delivered", what=message.get("event"), alert=message.get("id"))
 
     def _post(self, message: dict[str, Any]) -> None:
         body = json.dumps(message).encode()

@@ -114,7 +114,12 @@ COMMANDS = (
         ALONE,
         "List algorithms, schedules, filters, selections and ways of mixing; one of them with its fields and defaults.",
     ),
-    Entry("jobs", "shoal.cli.jobs:app", THERE, "Jobs at a coordinator: list, show, pause, resume, stop, clone, tag."),
+    Entry(
+        "jobs",
+        "shoal.cli.clone:app",
+        THERE,
+        "Jobs at a coordinator: list, show, pause, resume, stop, clone, tag, remove.",
+    ),
     Entry(
         "nodes",
         "shoal.cli.nodes:app",

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shoal.cli.options import Job, Token, Url, Why, hand_down
+from shoal.cli.options import Job, Token, Url, Why, Yes, hand_down
 from shoal.cli.output import out
 from shoal.cli.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
+from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, clone, tag.")
+app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, clone, tag, remove.")
 
 
 @app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Jobs at a coordinator: list, show, pause, resume, stop, clone, tag. Alone: list."""
+    """Jobs at a coordinator: list, show, pause, resume, stop, clone, tag, remove. Alone: list."""
     hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
         list_jobs(url=url, token=token)
@@ -217,42 +218,26 @@ def _act(verb: str, job: str, body: dict[str, str], url: str | None, token: str 
     out.answer({"job": found}, summary(found))
 
 
-@app.command("clone")
-def clone(
-    job: Job,
-    name: Annotated[
-        str | None, typer.Option(help="of the new job (default: the next that is free, JOB-2)", show_default=False)
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
-    ] = None,
-    url: Url = None,
-    token: Token = None,
-) -> None:
-    """Begin a job with the file of another, some values changed. It starts with a new model.
+@app.command("remove")
+def remove(job: Job, yes: Yes = False, url: Url = None, token: Token = None) -> None:
+    """Remove a job that has ended, for good: its models, metrics, reports, events and logs.
 
-    Example: shoal jobs clone digits --set algorithm.lr=0.05
+    Example: shoal jobs stop digits && shoal jobs remove digits --yes
     """
     from shoal.cli.api import connect, segment
-    from shoal.cli.values import changed
+    from shoal.cli.nodes import confirm
 
     with connect(url, token) as api:
-        spec = changed(api.get(f"/jobs/{segment(job)}")["spec"], change or [])
-        spec["name"] = name or next_name(job, {one["name"] for one in api.every("/jobs", "jobs")})
-        found = api.post("/jobs", {"spec": spec})
-    out.notice(f"to watch it: shoal jobs show {found['name']}")
-    out.answer({"job": found}, summary(found))
-
-
-def next_name(job: str, taken: set[str]) -> str:
-    """The first of JOB-2, JOB-3 … that no job has; JOB without its own number."""
-    import re
-    from itertools import count
-
-    stem = re.sub(r"-\d{1,4}$", "", job)
-    names = (stem[: 63 - len(f"-{number}")] + f"-{number}" for number in count(2))
-    return next(one for one in names if one not in taken)
+        path = f"/jobs/{segment(job)}"
+        found = api.get(path)
+        if found["ended_at"] is None:
+            hint = f"stop it first: shoal jobs stop {job}"
+            raise ShoalError(f"job {job} has not ended, so it is not removed", code="job.active", hint=hint)
+        confirm(
+            f"Remove {safe(job)} for good, with its {found['version']} versions, their models and all records?", yes
+        )
+        api.delete(path)
+    out.answer({"removed": job}, f"{safe(job)} is removed")
 
 
 @app.command("tag")

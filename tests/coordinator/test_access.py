@@ -94,6 +94,7 @@ OPERATE = {
     "PUT /api/v1/jobs/{job}/tags",
     "PUT /api/v1/jobs/{job}/labels/{name}",
     "DELETE /api/v1/jobs/{job}/labels/{name}",
+    "DELETE /api/v1/jobs/{job}",
     "DELETE /api/v1/nodes/{node}",
     "POST /api/v1/tokens",
     "GET /api/v1/tokens",

@@ -201,6 +201,16 @@ def test_an_alert_is_posted_and_signed(tmp_path: Path, receiver: Receiver) -> No
         assert "authorization" not in headers
 
 
+def test_the_end_of_a_job_is_posted(tmp_path: Path, receiver: Receiver) -> None:
+    with inside(tmp_path / "data", alert_webhook=receiver.url) as running:
+        set_up(running).close()
+        running.post("/jobs/main/stop", {"why": "enough"})
+        while (said := json.loads(receiver.got.get(timeout=60)[1]))["event"] != "job-ended":
+            assert said["event"] in ("raised", "cleared")
+        assert (said["job"], said["state"], said["state_why"], said["version"]) == ("main", "stopped", "enough", 0)
+        assert said["ended_at"] == running.get("/jobs/main")["ended_at"]
+
+
 def test_a_redirect_is_not_followed(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answers = [302]
     with inside(tmp_path / "data", alert_disk_bytes=2**60, alert_webhook=receiver.url) as running:

@@ -97,6 +97,24 @@ def test_a_job_that_is_over_is_cloned_with_changes(stage: Stage, page: Page) -> 
     assert stage.running.job("main-2")["spec"]["algorithm"]["lr"] == 0.25
 
 
+def test_a_job_that_is_over_is_removed_once_that_is_confirmed(stage: Stage, page: Page, errors: list[str]) -> None:
+    running = stage.running
+    running.begin("doomed", nodes=2, rounds=3)
+    page.goto(f"{running.url}/jobs/doomed")
+    sign_in(page)
+    expect(page.get_by_test_id("stop")).to_be_visible()
+    expect(page.get_by_test_id("remove")).to_have_count(0)
+    running.post("/jobs/doomed/stop", {})
+    page.get_by_test_id("remove").click()
+    expect(page.get_by_role("dialog")).to_contain_text("deleted for good")
+    assert running.job("doomed")["state"] == "stopped"
+    page.get_by_test_id("confirm").click()
+    expect(page.get_by_test_id("job-row-main")).to_be_visible()
+    expect(page.get_by_test_id("job-row-doomed")).to_have_count(0)
+    assert running.request("GET", "/api/v1/jobs/doomed").status_code == 404
+    assert not errors
+
+
 def test_viewers_see_tags_and_no_button(stage: Stage, page: Page) -> None:
     running = stage.running
     running.request("PUT", "/api/v1/jobs/main/tags", json={"tags": ["seen"]})

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from shoal.core.errors import Refused
 from shoal.core.message import Pause, Resume, Stop, Switch
 from shoal.core.words import counted
-from shoal_coordinator import describe, views
+from shoal_coordinator import describe, removal, views
 from shoal_coordinator.access import Coord, Operator, Reader, label
 from shoal_coordinator.driver import Driver
 from shoal_coordinator.problems import errors
@@ -28,6 +28,12 @@ async def tag(job: str, body: views.Tags, _: Operator, coordinator: Coord) -> vi
     """Give a job tags, instead of those that it had; one that has ended, too."""
     await coordinator.tag(job, tuple(body.tags))
     return await described(coordinator, job)
+
+
+@router.delete("/jobs/{job}", status_code=204, responses=errors(409))
+async def remove(job: str, _: Operator, coordinator: Coord) -> None:
+    """Remove a job that has ended, for good: its models, and everything that is known of it."""
+    await removal.remove(coordinator, job)
 
 
 @router.post("/jobs/{job}/pause", responses=errors(409))

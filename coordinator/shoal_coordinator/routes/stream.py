@@ -119,6 +119,8 @@ async def _missed(coordinator: Coordinator, job: str | None, after: int) -> Asyn
 async def _event(coordinator: Coordinator, item: Item) -> Event | None:
     """The item as browsers want it; None for a version that is not kept any more."""
     match item.topic:
+        case "job" if not coordinator.knows(item.job):
+            return None  # it was removed since
         case "job":
             job = await describe.job(coordinator, coordinator.record(item.job))
             return JobEvent(data=JobNews(job=item.job, **dict(job)))

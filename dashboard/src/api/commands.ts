@@ -35,6 +35,11 @@ export async function setTags(job: string, tags: string[]): Promise<Job> {
   return reviveJob(answer, Date.now());
 }
 
+/** Removes a job that has ended, for good. */
+export async function removeJob(job: string): Promise<void> {
+  await unwrap(api.DELETE("/api/v1/jobs/{job}", { params: { path: { job } } }));
+}
+
 /** Lets a label name a version, instead of the one that it names now. */
 export async function promote(job: string, label: string, version: number, why: string): Promise<Job> {
   const params = { path: { job, name: label } };

@@ -11,6 +11,7 @@ import { Icon } from "../ui/Icon";
 import { effects, isHeld, type Action } from "./effects";
 import { MovePreview } from "./MovePreview";
 import { mayGossip } from "./moves";
+import { RemoveJob } from "./RemoveJob";
 import { EditTags } from "./Tags";
 
 /** What an operator may do to the job; nobody else sees those buttons. */
@@ -55,6 +56,7 @@ function Keeping({ job }: { job: Job }) {
       <CloneLink job={job} />
       <EditTags job={job} />
       <SaveRun job={job} />
+      <RemoveJob job={job} />
     </div>
   );
 }

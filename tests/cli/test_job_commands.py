@@ -1,0 +1,42 @@
+"""`shoal jobs`: cloning with a model, removing."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal import wire
+from shoal.core.tree import Tree
+from tests.cli.commands import job_answers
+from tests.cli.conftest import Shoal
+from tests.cli.fake import FakeCoordinator, Raw, a_job, at
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_a_clone_starts_from_a_version_of_a_job(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    """The model is fetched and sent: the API knows uploaded models alone."""
+    job_answers(fake, place)
+    model = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": Tree.of({"w": np.ones(3, np.float32)})}))
+    digest = hashlib.sha256(model).hexdigest()
+    fake.answers["GET /jobs/digits/models/7"] = Raw(model, {"ETag": f'"sha256:{digest}"'})
+    fake.answers[f"PUT /bodies/{digest}"] = None
+    result = shoal("jobs", "clone", "digits", "--model", "digits@7", env=at(fake))
+    assert result.exit_code == 0, result.output
+    assert next(one.body for one in fake.asked if one.method == "PUT") == model
+    assert fake.asked[-1].json()["start_model"] == digest
+    gone = shoal("jobs", "clone", "digits", "--model", "gone.safetensors", env=at(fake))
+    assert "gone.safetensors" in gone.stderr
+    assert [one.path for one in fake.asked].count("/api/v1/jobs") == 3, "nothing was begun: two lists and one job"
+
+
+def test_a_job_that_runs_is_not_removed_and_nobody_is_asked(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    fake.answers["GET /jobs/digits"] = a_job(ended_at=None)
+    result = shoal("jobs", "remove", "digits", "--yes", env=at(fake))
+    assert result.exit_code == 1
+    assert "shoal jobs stop digits" in result.stderr
+    assert [one.method for one in fake.asked] == ["GET"]
