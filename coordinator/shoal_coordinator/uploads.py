@@ -162,10 +162,15 @@ class Uploads:
 
     async def _collect(self, bodies: StoredBodies, owner: str, ref: Ref, expected: Form | None) -> bool:
         store, key = bodies.store, bodies.incoming_key(owner, ref.digest)
-        if await asyncio.to_thread(store.size, key) is None:
-            return False
         try:
-            await self._take(Upload(owner, ref), 0, expected, _in_thread(store.get(key)))
+            mark, pieces = await asyncio.to_thread(store.read, key)
+        except StorageFailed as error:
+            if error.code == "storage.missing":
+                return False
+            raise
+        try:
+            with bodies.comes_from(ref.digest, key, mark):
+                await self._take(Upload(owner, ref), 0, expected, _in_thread(pieces))
         except (InvalidPayload, Refused) as error:
             await asyncio.to_thread(store.delete, key)
             if isinstance(error, InvalidPayload):

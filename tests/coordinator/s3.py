@@ -37,6 +37,8 @@ class S3:
         self.deny_signed = False
         self.seen: list[tuple[str, str, bool]] = []
         """(method, path, whether it was signed for a node) of every request."""
+        self.sent: list[tuple[str, int]] = []
+        """(path, bytes) of every body that the coordinator has sent."""
         self._lock = threading.Lock()
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         self.port = self._server.server_port
@@ -68,6 +70,9 @@ class S3:
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
         moody = self.mood and (not self.touchy or environ["REQUEST_METHOD"] in self.touchy)
         with self._lock:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            if environ["REQUEST_METHOD"] == "PUT" and not signed and length:
+                self.sent.append((environ["PATH_INFO"], length))
             self.seen.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], signed))
         fault, status = (self.mood, self.status) if moody else self._fault(environ, query) if signed else ("", 0)
         if fault:

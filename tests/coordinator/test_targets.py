@@ -15,6 +15,7 @@ import pytest
 
 from shoal.core.message import Ref
 from shoal_coordinator.blobs.places import open_store
+from shoal_coordinator.blobs.s3 import S3Store
 from shoal_coordinator.blobs.store import BlobStore
 from shoal_coordinator.settings import Settings
 from shoal_edge_client.agent import Agent
@@ -44,6 +45,7 @@ def s3() -> Iterator[S3]:
 @pytest.fixture
 def bucket(s3: S3) -> Iterator[str]:
     s3.seen.clear()
+    s3.sent.clear()
     yield s3.bucket(f"b{secrets.token_hex(6)}")
     s3.feel("")
     s3.late_s = 0.0
@@ -247,13 +249,32 @@ def store_of(stage: Stage) -> BlobStore:
     return stage.running.coordinator.blobs
 
 
-def test_what_was_put_there_counts_when_it_is_reported(stage: Stage) -> None:
+def test_what_was_put_there_counts_when_it_is_reported(stage: Stage, s3: S3) -> None:
     assert problem(reported(stage), 409, "body.missing")
     assert put(stage) == 200
     assert store_of(stage).size(f"a/{REF.digest}") is None, "nobody has looked at it"
     assert reported(stage).status_code == 200
     assert store_of(stage).size(f"a/{REF.digest}") == REF.nbytes
     assert not list(store_of(stage).list(".incoming"))
+    assert not [path for path, _ in s3.sent if REF.digest in path], "the store copies it: it is not sent there again"
+
+
+def test_what_is_not_what_was_read_any_more_is_sent_to_the_store(
+    stage: Stage, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that lets a node change what it has put there must not make another update of one that was checked."""
+    copy = S3Store.copy
+
+    def late(store: S3Store, source: str, key: str, mark: str) -> bool:
+        store.delete(source)
+        store.put(source, OTHER)
+        return copy(store, source, key, mark)
+
+    monkeypatch.setattr(S3Store, "copy", late)
+    assert put(stage) == 200
+    assert reported(stage).status_code == 200
+    assert b"".join(store_of(stage).get(f"a/{REF.digest}")) == DATA
+    assert [length for path, length in s3.sent if REF.digest in path][-1:] == [len(DATA)]
 
 
 OTHER = body(displacement("n1", 0, LARGE))

@@ -1,6 +1,7 @@
 """A job's bodies in a store that is not this machine's disk, with copies here of those that were made or read here.
 
     put, adopt     write here -> put into the store -> rename here      what has its name here is in the store
+                   (what a node has put into the store itself is copied there, and never sent to it again)
     open           copy from the store, hashed on the way -> read here
     delete         gone here at once; from the store when `reap` comes to it, unless somebody has put it again
     trim           the copies that were not used for longest go here, beyond `near_bytes_max` of all jobs together
@@ -16,8 +17,8 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -82,6 +83,17 @@ class StoredBodies(FileBodies):
         self._doomed: set[str] = set()  # deleted, but not yet in the store
         self._going: set[str] = set()  # being deleted there just now
         self._changed = threading.Condition()
+        self._sources: dict[str, tuple[str, str]] = {}  # of bodies that the store has under another key: it, and a mark
+
+    @contextmanager
+    def comes_from(self, digest: str, key: str, mark: str) -> Iterator[None]:
+        """While open, a body that gets its name here is copied in the store from that key, if its content still has
+        that mark."""
+        self._sources[digest] = key, mark
+        try:
+            yield
+        finally:
+            del self._sources[digest]
 
     def key(self, digest: str) -> str:
         """What a body is called in the store."""
@@ -197,7 +209,9 @@ class StoredBodies(FileBodies):
         with self._changed:
             self._doomed.discard(ref.digest)
             self._changed.wait_for(lambda: ref.digest not in self._going)
-        self.store.put(self.key(ref.digest), FileSource(temporary))
+        source = self._sources.get(ref.digest)
+        if source is None or not self.store.copy(source[0], self.key(ref.digest), source[1]):
+            self.store.put(self.key(ref.digest), FileSource(temporary))
         self._at("body.stored")
 
     def _is_there(self, ref: Ref) -> bool:

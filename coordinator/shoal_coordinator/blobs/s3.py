@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -135,10 +135,32 @@ class S3Store(FarStore):
         whole = not start and stop is None
         with self._told(key):
             found = obstore.get(self._remote, key, options={} if whole else {"range": extent})
+        yield from self._pieces(found, key)
+
+    def _pieces(self, found: obstore.GetResult, key: str) -> Iterator[bytes]:
+        with self._told(key):
             for chunk in found.stream(min_chunk_size=PIECE_BYTES):
                 data = memoryview(chunk)
                 for at in range(0, len(data), PIECE_BYTES):
                     yield bytes(data[at : at + PIECE_BYTES])
+
+    def read(self, key: str) -> tuple[str, Iterator[bytes]]:
+        with self._told(key):
+            found = obstore.get(self._remote, key)
+            return found.meta["e_tag"] or "", self._pieces(found, key)
+
+    def copy(self, source: str, key: str, mark: str) -> bool:
+        if not mark:
+            return False
+        with suppress(StorageFailed):  # the store cannot copy this one: it is put
+            if self.size(key) is not None:
+                return True
+            with self._told(source):
+                obstore.copy(self._remote, source, key)
+                if obstore.head(self._remote, key)["e_tag"] == mark:
+                    return True
+        self.delete(key)  # its writer has put something else there since it was read
+        return False
 
     def size(self, key: str) -> int | None:
         with self._told(key):

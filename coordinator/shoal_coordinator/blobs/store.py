@@ -52,6 +52,23 @@ class BlobStore(ABC):
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """A blob from `start` up to `stop`, in pieces. Raises `StorageFailed` (`storage.missing`)."""
 
+    def read(self, key: str) -> tuple[str, Iterator[bytes]]:
+        """Return a mark of a blob's content that changes with it (empty: there is none), and its bytes in pieces.
+
+        Raises `StorageFailed` (`storage.missing`).
+        """
+        if self.size(key) is None:
+            raise missing(key, self.name)
+        return "", self.get(key)
+
+    def copy(self, source: str, key: str, mark: str) -> bool:
+        """Keep what `source` holds under another key too, without reading it; False: it must be put.
+
+        It is not copied where its content has another mark than `mark` by now.
+        """
+        del source, key, mark
+        return False
+
     @abstractmethod
     def size(self, key: str) -> int | None:
         """Bytes of a blob; None when it is not there."""
