@@ -31,6 +31,7 @@ from shoal.core.hub_state import state_refs
 from shoal.core.machine import Boot, Effect, Event, NoteKind, Save, Send, Timer, Version, Wake
 from shoal.core.message import Ack, Kind, Order, Ref, Report
 from shoal.core.tree import Slots
+from shoal.runtime import tracing
 from shoal.runtime.store import FileBodies
 from shoal.spec import JobSpec
 from shoal.wire import payload_layout
@@ -321,7 +322,9 @@ class Driver:
     def _feed(self, entries: Sequence[Entry]) -> list[Fed]:
         """In a thread: large reports are folded here."""
         metrics, fed = self._services.metrics, partial(self._feed_one, self.hub)
-        return [metrics.fold(fed, entry) if isinstance(entry.event, Report) else fed(entry) for entry in entries]
+        return [
+            metrics.fold(self.name, fed, entry) if isinstance(entry.event, Report) else fed(entry) for entry in entries
+        ]
 
     def _feed_one(self, hub: Hub, entry: Entry) -> Fed:
         ended, order, report = hub.phase in ENDED, failures.in_hand(hub, entry.event), counted(hub, entry.event)
@@ -359,7 +362,7 @@ class Driver:
 
     async def _project(self) -> None:
         """Write down what people read. If the disk refuses, it is written with the next batch."""
-        mine = list(self._unprojected)
+        mine, began_ns = list(self._unprojected), tracing.now_ns()
         try:
             items = await self._services.database.write(lambda c: journal.project(c, self.name, mine))
         except StorageFailed as error:
@@ -375,7 +378,7 @@ class Driver:
         states = [one.state for one in mine if one.state is not None]
         if states:
             self._durable = {ref.digest for ref in state_refs(states[-1])}
-        self.closed += self._services.metrics.closed(self.name, [version for one in mine for version in one.versions])
+        self.closed += self._services.metrics.closed(self.name, [v for one in mine for v in one.versions], began_ns)
         self._broadcast(items)
         if any(one.state is not None or one.notes for one in mine):
             self._services.broadcast.tell(Item("job", self.name, {}))

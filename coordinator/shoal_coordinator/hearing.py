@@ -34,6 +34,7 @@ from shoal.core.message import (
     Stop,
 )
 from shoal.core.roster import amendment
+from shoal.runtime import tracing
 from shoal_coordinator import failures
 from shoal_coordinator.access import hear, label
 from shoal_coordinator.blobs.bodies import asked
@@ -93,11 +94,13 @@ class Hearing:
     async def report(self, body: Callable[[], Awaitable[bytes]]) -> Response:
         """Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once."""
         hear(self.request, self.coordinator, self.node)
-        data = await body()
-        with self.coordinator.metrics.counting_refusals():
-            return await self._read(data)
+        sent = tracing.parent_of(self.request.headers.get(tracing.HEADER, ""))
+        with tracing.current.span("receive", sent, **{"shoal.job": self.job, "shoal.node": self.node}) as received:
+            data = await body()
+            with self.coordinator.metrics.counting_refusals():
+                return await self._read(data, received)
 
-    async def _read(self, data: bytes) -> Response:
+    async def _read(self, data: bytes, received: str) -> Response:
         driver = self.coordinator.record(self.job).driver
         self._label(-1, "report")
         try:
@@ -108,6 +111,7 @@ class Hearing:
                 await self._show(driver, order, error)
             raise
         assert isinstance(frame.message, Report)
+        tracing.current.note((self.job, self.node, frame.message.order), received)
         return await self.reported(frame.message, frame.payload)
 
     async def reported(self, said: Report, payload: bytes) -> Response:
@@ -138,6 +142,7 @@ class Hearing:
         """Body, verdict, journal, hub. A refusal leaves everything as it was, except what people read."""
         body, expected = message.body, driver.expected(order.kind)
         doing = self.coordinator.presence.doing[driver.name, message.node]
+        received = tracing.current.noted((driver.name, message.node, message.order), keep=True)
         asked_at, came = doing.asked(order.id), False  # before it counts: the next order may come before the answer
         driver.watches.begun(message.node, order.id, self.since)
         driver.watches.came(message.node, order.id)
@@ -145,13 +150,16 @@ class Hearing:
             _fits(message, order)
             with driver.pinned(body.digest if body else ""):
                 journaled = payload if body is not None and driver.uploads.journals(order.kind, payload) else None
-                if body is not None and journaled is not None:
-                    norm = await driver.uploads.weigh(body, expected, journaled)
-                else:
-                    came = await self._store(driver, body, expected, payload)
-                    norm = await driver.uploads.admit(message, expected)
-                if order.kind in LEARNED:
-                    check_limits(driver.spec.limits, message, norm)
+                if body is not None and journaled is None:
+                    with tracing.current.span("fsync", received):
+                        came = await self._store(driver, body, expected, payload)
+                with tracing.current.span("verify", received):
+                    if body is not None and journaled is not None:
+                        norm = await driver.uploads.weigh(body, expected, journaled)
+                    else:
+                        norm = await driver.uploads.admit(message, expected)
+                    if order.kind in LEARNED:
+                        check_limits(driver.spec.limits, message, norm)
                 crashpoint("report.checked")
                 answer = await driver.answer(replace(message, norm=norm), message.node, journaled)
         except InvalidPayload as error:
@@ -313,7 +321,10 @@ class Hearing:
         if not known and order.body is not None and order.body.nbytes <= wire.INLINE_BYTES_MAX:
             payload = driver.along(order.body)  # small, and just written: no thread is worth it
         crashpoint("order.answer")
-        return self.framed(amendment(order) if known else order, payload)
+        answer = self.framed(amendment(order) if known else order, payload)
+        if tracing.current.on and (parent := tracing.current.round(self.job, order.version)):
+            answer.headers[tracing.HEADER] = parent
+        return answer
 
     async def leave(self) -> None:
         """The node goes from this job and hands its order back."""

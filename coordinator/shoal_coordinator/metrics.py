@@ -21,10 +21,12 @@ from prometheus_client.process_collector import ProcessCollector
 from shoal import __version__
 from shoal.core.errors import ShoalError
 from shoal.core.machine import Version
+from shoal.core.message import Report
+from shoal.runtime import tracing
 from shoal.wire import PROTOCOLS
 from shoal_coordinator.crash import crashpoint
+from shoal_coordinator.journal import Entry
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a time of creation beside each counter: as many lines again, and nobody draws them
@@ -124,16 +126,19 @@ class Metrics:
             self.refused(error.code)
             raise
 
-    def closed(self, job: str, versions: list[Version]) -> list[Version]:
-        """Count the rounds that made these versions."""
+    def closed(self, job: str, versions: list[Version], began_ns: int) -> list[Version]:
+        """Count the rounds that made these versions, which are written down since then."""
         for version in (version for version in versions if version.number):  # no round has made the initial model
             self._rounds.labels(job).observe(version.closed - version.opened)
+            tracing.current.close(job, version.number, version.closed - version.opened, began_ns)
         return versions
 
-    def fold(self, work: Callable[[T], R], report: T) -> R:
+    def fold(self, job: str, work: Callable[[Entry], R], entry: Entry) -> R:
         """Measure what is done with one report."""
-        with self._folds.time():
-            return work(report)
+        assert isinstance(entry.event, Report)
+        received = tracing.current.noted((job, entry.event.node, entry.event.order))
+        with tracing.current.span("fold", received), self._folds.time():
+            return work(entry)
 
     def step(self, point: str) -> None:
         """Measure fsyncs by the steps of durable writes (`shoal.runtime.store.STEPS`), called in the thread that does

@@ -46,6 +46,7 @@ from shoal_coordinator.inside import Inside
 from shoal_coordinator.keepsakes import TOKEN
 from shoal_coordinator.ledger import Ledger
 from shoal_coordinator.metrics import Metrics
+from shoal_coordinator.protocol import SCOPE_KEY
 from shoal_coordinator.replica_views import Collector, Standing
 from shoal_coordinator.seat import Post, Seat, clock
 from shoal_coordinator.service import Coordinator
@@ -56,6 +57,10 @@ log = structlog.get_logger()
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 STOP_S = 1.0
 """So long requests in hand may take to be answered, before the database is left to another."""
+
+HOLD_S = 3.0
+"""So long a request waits for another lead where there is none, before it is answered with 503: less than it takes a
+client to come again, and as long as a lead that ends in good order needs to hand over."""
 
 Make = Callable[[Ledger, Post, Inside], tuple[Coordinator, App]]
 """Makes a coordinator, and the application in front of it."""
@@ -106,6 +111,9 @@ class Replica:
         self.forwarder = Forwarder(self._lost)
         self._inside = Inside(self.forwarder, self._lead)
         self._woken, self._stopping = asyncio.Event(), False
+        self.turn = asyncio.Event()
+        """Set, and replaced by another, whenever somebody else may lead, or this process ends."""
+        self.ends = False
         self._task: asyncio.Task[None] | None = None
         self._unfit_until = float("-inf")
         self._watching: asyncio.Task[None] | None = None
@@ -146,6 +154,8 @@ class Replica:
 
     def drain(self) -> None:
         """Let polls and streams end."""
+        self.ends = True
+        self._take_turn()
         for owned in (self.owned, self.deputy):
             if owned is not None:
                 owned.coordinator.drain()
@@ -164,6 +174,10 @@ class Replica:
             await self._drop()
         self.forwarder.cut()
         self.seat.close()
+
+    def _take_turn(self) -> None:
+        self.turn.set()
+        self.turn = asyncio.Event()
 
     def _lost(self, owner: Elsewhere) -> None:
         if owner == self._lead():
@@ -217,6 +231,7 @@ class Replica:
             self.tenure.missed(clock())
             return
         self.tenure.looked(begun, clock(), seen)
+        self._take_turn()
         self._cut()
         if seen.left_s > 0 and seen.holder not in ("", self.seat.name):
             if not self._settled.is_set():
@@ -300,6 +315,7 @@ class Replica:
         self._books(ledger)
         self.forwarder.cut()
         self.tenure.took(owned.epoch)
+        self._take_turn()
         self._settled.set()
         log.info("owner", epoch=owned.epoch, address=self.address)
 
@@ -347,14 +363,36 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        match self._way(scope):
+        holding = asyncio.timeout(HOLD_S)
+        try:
+            async with holding:
+                while not await self._answered(holding, scope, receive, send):
+                    turn = self._replica.turn
+                    await turn.wait()
+        except TimeoutError:
+            if not holding.expired():
+                raise
+            await _say(with_headers(send, scope["path"]), _nobody(scope["path"]))
+
+    async def _answered(self, holding: asyncio.Timeout, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Answer a request; False: nobody can now, and it may wait. Nothing of an answer is bounded by `holding`."""
+        way = self._way(scope)
+        waits = way is None and not (self._replica.ends or is_forwarded(scope) or scope["path"] in _OWN)
+        if waits:
+            return False
+        deadline = holding.when()
+        holding.reschedule(None)
+        match way:
             case Owned() as owned:
                 await self._answer(owned, scope, receive, send)
-            case Elsewhere() as way:
-                await self._pass_on(way, scope, receive, send)
+            case Elsewhere() as elsewhere:
+                if not await self._pass_on(elsewhere, scope, receive, send):
+                    holding.reschedule(deadline)
+                    return False
             case None:
                 sending = with_headers(send, scope["path"])
                 await _say(sending, self._own(scope["path"], ready=False) or _nobody(scope["path"]))
+        return True
 
     def _way(self, scope: Scope) -> Owned | Elsewhere | None:
         """Who answers: what is here, somebody else, or nobody now. Makes of what was passed on what was asked."""
@@ -379,7 +417,8 @@ class Front:
             return replica.owners.way(replica.owners.jobs[job], now)
         return lead if isinstance(lead, Elsewhere) else None
 
-    async def _pass_on(self, way: Elsewhere, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, way: Elsewhere, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Have another answer; False: it does not, and the request may wait for somebody who does."""
         sending = with_headers(send, scope["path"])
         refused = refusal(scope, self._settings)
         if refused is not None:
@@ -392,7 +431,11 @@ class Front:
             try:
                 await self._replica.forwarder.forward(scope, receive, send, way)
             except Unanswered:
+                if scope["method"] in _READING and not self._replica.ends:  # no body of it was read
+                    scope[SCOPE_KEY].elsewhere = False
+                    return False
                 await _say(sending, _nobody(scope["path"]))
+        return True
 
     async def _answer(self, owned: Owned, scope: Scope, receive: Receive, send: Send) -> None:
         """By this process, as long as it is the owner when the answer begins."""

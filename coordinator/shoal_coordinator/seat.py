@@ -24,7 +24,7 @@ from shoal.core.owners import LEAD, Owners
 from shoal.core.tenure import Hold, Lease, Tenure
 from shoal.runtime.store import write_file
 
-LEASE_S = 15.0
+LEASE_S = 6.0
 """So long after its last sign of life an owner may still be there, unless a setting says otherwise."""
 
 LOOK_S_MAX = 0.5

@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from shoal.core.errors import NotAllowed, Unreachable
+from shoal.runtime import tracing
 from shoal_coordinator.app import create_app, operator_token
 from shoal_coordinator.dispatch import Acquainted
 from shoal_coordinator.express import Express
@@ -75,6 +76,7 @@ def run(settings: Settings, listens: Listens = ignored) -> int:
     if settings.tls_cert is not None and settings.tls_key is None:
         raise NotAllowed("tls_cert without tls_key", hint="give both, as PEM files")
     keep_big_blocks()
+    tracing.configure("coordinator")
     with listen(settings) as sock:
         server = build(settings, listens)
         log.info("coordinator", url=address(settings, sock), data=str(settings.data))

@@ -50,7 +50,7 @@ class Settings(BaseModel):
         " empty: host and port, or for all addresses the one by which it reaches the database",
     )
     owner_lease_s: float = Field(
-        15.0, gt=0, description="silence after which another coordinator of the same PostgreSQL database takes over"
+        6.0, gt=0, description="silence after which another coordinator of the same PostgreSQL database takes over"
     )
     operator_token: str = Field(
         "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"

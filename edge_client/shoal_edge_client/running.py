@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from shoal.core.learner import Learner
-from shoal.runtime import logs
+from shoal.runtime import logs, tracing
 from shoal.runtime.node_link import NodeLink
 from shoal.runtime.open_files import raise_limit
 from shoal.runtime.store import CrashPoint, no_crash
@@ -35,6 +35,7 @@ def run(settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoin
     """Take part until the named jobs have ended or a signal comes; the exit code. Raises `ShoalError`."""
     if not structlog.is_configured():
         logs.configure("edge", level=settings.log_level, form=settings.log_form, node=settings.node)
+    tracing.configure("edge")
     process = _Process(settings, learner, at)
     try:
         asyncio.get_running_loop()

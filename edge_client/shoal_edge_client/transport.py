@@ -10,6 +10,7 @@ from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
 from shoal.core.message import Ack, Fail, Lease, Message, Order, OrderId, Ref, Report, Status
 from shoal.core.tree import Slots
+from shoal.runtime import tracing
 from shoal.runtime.node_link import JobLease, NodeLink, SealedPapers
 from shoal.runtime.pump import Held, Wanted
 from shoal.runtime.store import FileBodies, digest_of
@@ -47,6 +48,7 @@ class HttpTransport:
         if isinstance(message, Order):
             term = next((lease.term for lease in polled.leases if lease.job == job), 0)
             message = replace(message, given_in=term)
+            tracing.current.note((job, message.id), polled.traceparent)
         return job, message
 
     def taken(self, frame: wire.Frame) -> tuple[str, Message]:

@@ -15,6 +15,7 @@ import structlog
 from shoal import peer_wire, strict_json, wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.message import Ack, Fail, Lease, OrderId, Ref, Report, Status
+from shoal.runtime import tracing
 from shoal.runtime.backoff import RETRY_AFTER_S_MAX
 from shoal.runtime.http import ANY, Answer, Link
 from shoal.runtime.relay import Carried, Said
@@ -73,6 +74,8 @@ class Polled:
     leases: tuple[JobLease, ...] = ()
     pause_s: float = 0.0
     """How long the coordinator asks to be left alone, if at all."""
+    traceparent: str = ""
+    """Of the round that the order belongs to, where the coordinator traces."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,8 @@ class NodeLink(Link):
     @contextmanager
     def exchange(self, method: str, path: str, **more: Any) -> Iterator[Answer]:
         used = self.credential
+        if traced := tracing.header():
+            more["headers"] = {**(more.get("headers") or {}), tracing.HEADER: traced}
         try:
             with super().exchange(method, path, **more) as answer:
                 self._hear(answer.headers)
@@ -169,7 +174,8 @@ class NodeLink(Link):
             with self._understood():
                 leases = tuple(JobLease(*one) for one in _by_job(answer.headers.get("shoal-lease", "")))
             pause_s = _seconds(answer.headers.get(PAUSE_HEADER, ""))
-            return Polled(None if answer.status == 204 else self._frame(data), leases, pause_s)
+            parent = tracing.parent_of(answer.headers.get(tracing.HEADER, ""))
+            return Polled(None if answer.status == 204 else self._frame(data), leases, pause_s, parent)
 
     def report(self, job: str, said: Report, payload: bytes = b"") -> Ack:
         """Send a report, its body inline where it is given. Raises `Refused` when it can never count."""

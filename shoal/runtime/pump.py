@@ -46,6 +46,7 @@ from shoal.core.machine import (
 from shoal.core.message import Ack, Fail, Leave, Message, Order, OrderId, Phase, Ref, Report, Status
 from shoal.core.tree import Slots
 from shoal.core.worker import Worker
+from shoal.runtime import tracing
 from shoal.runtime.backoff import Backoff, patiently
 from shoal.runtime.store import CrashPoint, no_crash
 from shoal.runtime.threads import Lane, in_thread
@@ -385,7 +386,11 @@ class Pump:
         if isinstance(said, Fail):
             return transport.fail(self.job, said)
         body = keep.payload(said.body) if said.body is not None else None
-        return transport.report(self.job, said, body, watch.cancelled)
+        with tracing.current.span("send", self._traced(said.order), **{"shoal.job": self.job, "shoal.node": said.node}):
+            return transport.report(self.job, said, body, watch.cancelled)
+
+    def _traced(self, order: OrderId) -> str:
+        return tracing.current.noted((self.job, order), keep=True)
 
     def _refused(self, said: Report | Fail, error: ShoalError) -> Event:
         """The hub will not take it, now or later; or what was to be sent is gone from this disk."""
@@ -406,12 +411,16 @@ class Pump:
         structlog.contextvars.bind_contextvars(round=order.version)
         self.log.info("order taken", kind=order.kind, order=shown(order.id))
         beats = self._group.create_task(self._beat(order, watch))
+        about: dict[str, tracing.Value] = {"shoal.job": self.job, "shoal.node": order.node}
+        parent, about = self._traced(order.id), about | {"shoal.version": order.version}
         try:
-            slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
-            await self._fetched(order, slots, base)
+            with tracing.current.span("receive", parent, **about):
+                slots, base = await self._fetch(order.body, watch), await self._fetch(order.base, watch)
+                await self._fetched(order, slots, base)
             phase = order.kind
             begin = partial(self.ports.begin, order, slots, base, work.memory, watch)
-            done = Done(order.id, await self._pieces(begin, watch))
+            with tracing.current.span("evaluate" if phase == "evaluate" else "train", parent, **about):
+                done = Done(order.id, await self._pieces(begin, watch))
         except (Cancelled, asyncio.CancelledError):
             return
         except NotAllowed:

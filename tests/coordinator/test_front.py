@@ -1,0 +1,101 @@
+"""Requests that come while nobody leads: they wait for a moment, and are answered by whoever leads then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shoal.core.tenure import Elsewhere
+from shoal_coordinator import replica
+from shoal_coordinator.forwarding import Unanswered
+from shoal_coordinator.protocol import SCOPE_KEY, Exchange
+from shoal_coordinator.replica import Front, Owned, Replica
+from shoal_coordinator.settings import Settings
+
+LEAD = Elsewhere(1, "http://10.0.0.1:8080", "secret")
+
+
+class Stub:
+    """A replica whose ways are said one after the other, a turn after each."""
+
+    def __init__(self, *ways: Owned | Elsewhere | None) -> None:
+        self.ways = list(ways)
+        self.turn, self.ends, self.owned = asyncio.Event(), False, None
+        self.metrics = SimpleNamespace()
+        self.forwarder = SimpleNamespace(forward=self.forward)
+        self.forwards = 0
+
+    async def forward(self, *_: Any) -> None:
+        self.forwards += 1
+        raise Unanswered
+
+    def way(self, _scope: Any) -> Owned | Elsewhere | None:
+        found = self.ways.pop(0) if len(self.ways) > 1 else self.ways[0]
+        asyncio.get_running_loop().call_soon(Replica._take_turn, self)  # type: ignore[arg-type]
+        return found
+
+
+async def app(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def asked(stub: Stub, monkeypatch: pytest.MonkeyPatch, method: str = "GET", path: str = "/api/v1/work") -> int:
+    """The status of the answer to a request."""
+    front = Front(stub, Settings())  # type: ignore[arg-type]
+    monkeypatch.setattr(front, "_way", stub.way)
+    statuses = []
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    async def answer(owned: Owned, *given: Any) -> None:
+        await owned.app(*given)
+
+    monkeypatch.setattr(front, "_answer", answer)
+    scope = {"type": "http", "method": method, "path": path, "headers": [], SCOPE_KEY: Exchange()}
+    asyncio.run(asyncio.wait_for(front(scope, lambda: None, send), 60))  # type: ignore[arg-type]
+    return int(statuses[0])
+
+
+def here() -> Owned:
+    return Owned(None, app, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_waits_for_the_next_lead(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    assert asked(Stub(None, None, here()), monkeypatch, method) == 200
+
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "HOLD_S", 0.05)
+    assert asked(Stub(None), monkeypatch) == 503
+
+
+def test_nothing_waits_where_this_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "HOLD_S", 1e6)
+    stub = Stub(None)
+    stub.ends = True
+    assert asked(stub, monkeypatch) == 503
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_whoever_watches_is_told_at_once(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(replica, "HOLD_S", 1e6)
+    assert asked(Stub(None), monkeypatch, path=path) == {"/healthz": 200, "/readyz": 503}[path]
+
+
+def test_what_a_lead_that_has_gone_does_not_answer_is_asked_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(LEAD, LEAD, here())
+    assert asked(stub, monkeypatch) == 200
+    assert stub.forwards == 2
+
+
+def test_a_body_that_was_sent_to_it_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(LEAD, here())
+    assert asked(stub, monkeypatch, "POST") == 503
+    assert stub.forwards == 1
