@@ -31,6 +31,10 @@ from tests.coordinator.test_logs import (
     test_levels_jobs_nodes_and_pages,
     test_lines_go_by_age_and_by_size,
 )
+from tests.coordinator.test_node_influence import (
+    test_fairness_is_by_each_nodes_last_report,
+    test_refusals_are_counted_by_node_with_the_limits_that_hold,
+)
 from tests.coordinator.test_papers import (
     test_papers_outlive_the_coordinator,
     test_what_was_booked_is_known_after_a_death,
@@ -66,12 +70,14 @@ __all__ = [
     "test_an_alert_is_acknowledged_by_operators",
     "test_bytes_are_those_of_the_ledger",
     "test_events_that_come_together_share_a_commit",
+    "test_fairness_is_by_each_nodes_last_report",
     "test_levels_jobs_nodes_and_pages",
     "test_lines_go_by_age_and_by_size",
     "test_one_clients_line",
     "test_only_the_newest_are_kept",
     "test_pages_and_filters",
     "test_papers_outlive_the_coordinator",
+    "test_refusals_are_counted_by_node_with_the_limits_that_hold",
     "test_reports_are_paged_both_ways",
     "test_tags_are_kept_told_and_changed",
     "test_the_bands",

@@ -66,6 +66,16 @@ def test_what_diverged_is_said_and_the_keyboard_reaches_it(run: Inside, page: Pa
     expect(page).to_have_url(clients(run))
 
 
+def test_fairness_and_influence_stand_beside_the_charts(run: Inside, page: Page) -> None:
+    page.goto(clients(run))
+    fairness, influence = page.get_by_test_id("fairness"), page.get_by_test_id("influence")
+    expect(fairness).to_contain_text("Worst node")
+    expect(influence).to_contain_text("Updates up to 100 times the typical length count")
+    expect(influence).to_contain_text("No update has counted or been refused yet")
+    page.get_by_test_id("metric").select_option("train/loss")
+    expect(fairness).to_contain_text("train/loss: each node counts once")
+
+
 def test_a_click_on_a_line_shows_that_client_alone(run: Inside, page: Page) -> None:
     page.goto(clients(run, query="&metric=norm"))
     expect(page.get_by_test_id("heat")).to_contain_text("Drift")
@@ -180,6 +190,7 @@ def test_a_round_comes_without_a_reload(tmp_path: Path, page: Page) -> None:
             columns = "1 column" if number == 1 else "2 columns"
             expect(page.get_by_test_id("heat")).to_contain_text(f"2 clients × {columns}")
         expect(page.get_by_test_id("round")).to_contain_text("2 of 2 in")
+        expect(page.get_by_test_id("influence").locator("tbody tr")).to_have_count(2)
         assert page.evaluate("window.unchanged") is True
         stage.close()
 

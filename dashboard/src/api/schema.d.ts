@@ -344,6 +344,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/fairness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Fairness Of
+         * @description How a metric differs between nodes, by each node's last report: mean, spread, worst tenth, worst node.
+         */
+        get: operations["fairness_of_api_v1_jobs__job__fairness_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/heat": {
         parameters: {
             query?: never;
@@ -356,6 +376,26 @@ export interface paths {
          * @description A quantity by client and round. A cell of which anything diverged is "NaN"; one without a report is null.
          */
         get: operations["heat_api_v1_jobs__job__heat_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/influence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Influence Of
+         * @description Each node's share of the newest versions, how long its updates are beside the others', and what was refused.
+         */
+        get: operations["influence_of_api_v1_jobs__job__influence_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1840,6 +1880,35 @@ export interface components {
             failures: components["schemas"]["Failure"][];
         };
         /**
+         * Fairness
+         * @description How a metric differs between nodes, each with its last report that has it.
+         */
+        Fairness: {
+            best: components["schemas"]["NodeValue"] | null;
+            /**
+             * Decile
+             * @description a tenth of nodes do worse than this
+             */
+            decile: number | null;
+            /** Job */
+            job: string;
+            /**
+             * Mean
+             * @description over nodes, each counting once; null: nobody has measured it
+             */
+            mean: number | null;
+            /** Metric */
+            metric: string;
+            /** Nodes */
+            nodes: number;
+            /**
+             * Spread
+             * @description standard deviation over nodes
+             */
+            spread: number | null;
+            worst: components["schemas"]["NodeValue"] | null;
+        };
+        /**
          * GoesOn
          * @description What nodes have kept of a job: signed with the key of the coordinator that goes on with it.
          */
@@ -1961,6 +2030,34 @@ export interface components {
              * @enum {string}
              */
             event: "hello";
+        };
+        /**
+         * Influence
+         * @description How evenly a job's nodes have made its model, and what its limits have kept out.
+         */
+        Influence: {
+            /** Job */
+            job: string;
+            /**
+             * Nodes
+             * @description by share, the greatest first
+             */
+            nodes: components["schemas"]["NodeInfluence"][];
+            /**
+             * Norm Factor
+             * @description an update may be so many times as long as is typical; 0: no limit
+             */
+            norm_factor: number;
+            /**
+             * Share Max
+             * @description the greatest share of a version's weight that one node has; 1: no limit
+             */
+            share_max: number;
+            /**
+             * Versions
+             * @description how many were looked at: the newest
+             */
+            versions: number;
         };
         /**
          * Job
@@ -2854,6 +2951,44 @@ export interface components {
             up_bytes: number;
         };
         /**
+         * NodeInfluence
+         * @description What one node's updates were in the model.
+         */
+        NodeInfluence: {
+            /**
+             * Limited
+             * @description why its last update was refused, or not counted in full; empty: it was not
+             */
+            limited: string;
+            /** Node */
+            node: string;
+            /**
+             * Norm Ratio
+             * @description mean length of its updates: 2 is twice the median of all nodes
+             */
+            norm_ratio: number | null;
+            /**
+             * Refused
+             * @description refusals of what it sent, as far as they are kept as events
+             */
+            refused: number;
+            /**
+             * Share
+             * @description its mean share of a version's weight, over all versions looked at
+             */
+            share: number;
+            /**
+             * Share Most
+             * @description its greatest share of one version
+             */
+            share_most: number;
+            /**
+             * Versions
+             * @description of those looked at, how many it has a part in
+             */
+            versions: number;
+        };
+        /**
          * NodeNote
          * @description A note on a node, and in which job it was made.
          */
@@ -2913,6 +3048,16 @@ export interface components {
             reports: number;
             /** Up Bytes */
             up_bytes: number;
+        };
+        /**
+         * NodeValue
+         * @description A node and what it measured.
+         */
+        NodeValue: {
+            /** Node */
+            node: string;
+            /** Value */
+            value: number;
         };
         /**
          * Nodes
@@ -5088,6 +5233,42 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    fairness_of_api_v1_jobs__job__fairness_get: {
+        parameters: {
+            query?: {
+                /** @description a metric of the reports */
+                metric?: string;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fairness"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     heat_api_v1_jobs__job__heat_get: {
         parameters: {
             query?: {
@@ -5117,6 +5298,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Heat"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    influence_of_api_v1_jobs__job__influence_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Influence"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -8,6 +8,7 @@ import { Problem } from "../ui/Problem";
 import { visible } from "../format/text";
 import { ClientLines } from "./ClientLines";
 import { HeatMap } from "./HeatMap";
+import { FairnessPanel, InfluencePanel } from "./InfluencePanel";
 import { bandsQuery, heatQuery } from "./queries";
 import { firstOf, titleOf } from "./quantity";
 import { RoundTimeline } from "./RoundTimeline";
@@ -28,10 +29,12 @@ export function ClientsTab({ job, versions }: ViewProps) {
   const { data: heat, error, refetch } = useQuery(heatQuery(client, job.name, metric));
   const { data: bands, refetch: refetchBands } = useQuery(bandsQuery(client, job.name, metric));
   const newest = versions.at(-1)?.number ?? 0;
-  useLatest(`${newest} ${job.state}`, () => Promise.all([refetch(), refetchBands()]));
+  const mark = `${newest} ${job.state}`;
+  useLatest(mark, () => Promise.all([refetch(), refetchBands()]));
   const unit = unitOf(job);
   if (heat === undefined) return error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p>;
   const metrics = heat.metrics.includes(metric) ? heat.metrics : [metric, ...heat.metrics];
+  const fair = named === "" && heat.metrics.includes("eval/accuracy") ? "eval/accuracy" : metric;
   return (
     <div className="clients">
       <div className="toolbar">
@@ -58,6 +61,8 @@ export function ClientsTab({ job, versions }: ViewProps) {
       <div className="panel">
         <ClientLines heat={heat} bands={bands} metric={metric} unit={unit} isolated={isolated} onIsolate={setIsolated} />
       </div>
+      <FairnessPanel job={job.name} metric={fair} mark={mark} />
+      <InfluencePanel job={job.name} mark={mark} />
       <RoundTimeline job={job.name} newest={newest} live={!hasEnded(job) && job.state !== "waiting"} unit={unit} />
     </div>
   );

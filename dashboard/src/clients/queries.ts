@@ -91,3 +91,15 @@ export const roundQuery = (job: string, round: number, live: boolean) =>
     },
     refetchInterval: (query) => (live && query.state.data?.state !== "closed" ? 1000 : false),
   });
+
+export const influenceQuery = (job: string) =>
+  queryOptions({
+    queryKey: ["clients", job, "influence"],
+    queryFn: () => unwrap(api.GET("/api/v1/jobs/{job}/influence", { params: { path: { job } } })),
+  });
+
+export const fairnessQuery = (job: string, metric: string) =>
+  queryOptions({
+    queryKey: ["clients", job, "fairness", metric],
+    queryFn: () => unwrap(api.GET("/api/v1/jobs/{job}/fairness", { params: { path: { job }, query: { metric } } })),
+  });
