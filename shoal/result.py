@@ -72,6 +72,8 @@ class Result:
     up_bytes: Mapping[str, int]
     """From each node to the coordinator."""
     down_bytes: Mapping[str, int]
+    uncounted: tuple[str, ...] = ()
+    """Nodes that were asked, and of which no update ever counted."""
 
     @property
     def accuracy(self) -> float:

@@ -350,4 +350,5 @@ class Record(Watch):
             notes=tuple(self._notes),
             up_bytes=dict(self._bytes["up"]),
             down_bytes=dict(self._bytes["down"]),
+            uncounted=tuple(hub.uncounted()[0]),
         )

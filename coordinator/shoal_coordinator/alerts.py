@@ -10,7 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["node-lost", "quorum-missed", "diverged", "no-progress", "disk-low", "node-limited"]
+from shoal.core.selection import listed
+
+Kind = Literal[
+    "node-lost",
+    "quorum-missed",
+    "diverged",
+    "no-progress",
+    "disk-low",
+    "node-limited",
+    "nodes-set-aside",
+    "model-differs",
+]
 
 HOLD_S: dict[Kind, float] = {
     "node-lost": 0.0,
@@ -19,6 +30,8 @@ HOLD_S: dict[Kind, float] = {
     "no-progress": 0.0,
     "disk-low": 5.0,
     "node-limited": 0.0,
+    "nodes-set-aside": 0.0,
+    "model-differs": 0.0,
 }
 """How long a condition must hold before anybody is told: those that are 0 have waited already."""
 
@@ -65,6 +78,10 @@ class JobNow:
     """Reports that its round has, and needs. 0: it is not below its quorum."""
     limited: tuple[tuple[str, str], ...] = ()
     """Nodes whose last update was refused, or not counted in full, for its size; and why."""
+    set_aside: tuple[str, ...] = ()
+    """Nodes that are not asked after failures, where no other is there that could be."""
+    foreign: tuple[tuple[str, str], ...] = ()
+    """Nodes whose model is not the job's; and how it differs."""
     diverged: str = ""
     """What is not finite; empty: nothing."""
 
@@ -113,6 +130,12 @@ def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
     if job.quorum:
         text = f"{job.got} of the {job.quorum} reports that a round needs, and its deadline has passed"
         yield Condition("quorum-missed", text, job.name)
+    for node, why in job.foreign:
+        yield Condition("model-differs", f"{node}: {why}", job.name, node)
+    if job.set_aside:
+        every = "the only node is" if len(job.set_aside) == 1 else f"all {len(job.set_aside)} nodes are"
+        text = f"{every} set aside after failures, and none is left that could be asked: {listed(job.set_aside)}"
+        yield Condition("nodes-set-aside", text, job.name)
     if job.diverged:
         yield Condition("diverged", job.diverged, job.name)
     if job.waited_s > max(limits.stalled_s, USUAL_FACTOR * (job.usual_s or 0.0)):

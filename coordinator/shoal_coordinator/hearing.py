@@ -35,7 +35,7 @@ from shoal.core.message import (
 )
 from shoal.core.roster import amendment
 from shoal.runtime import tracing
-from shoal_coordinator import failures
+from shoal_coordinator import failures, misfit
 from shoal_coordinator.access import hear, label
 from shoal_coordinator.blobs.bodies import asked
 from shoal_coordinator.crash import crashpoint
@@ -302,6 +302,10 @@ class Hearing:
         standing = driver.hub.standing(self.node)
         if isinstance(standing, Order) and (mine is None or (standing.id, standing.rev) > mine):
             return self.order(driver, standing, known=mine is not None and mine[0] == standing.id)
+        if isinstance(standing, Stop) and standing.foreign and self.coordinator.presence.turn_away(self.node, self.job):
+            self._label(driver.hub.version, "poll")
+            why = misfit.named(driver.hub, self.node, self.coordinator.presence)
+            return self.framed(Stop(why, foreign=True))
         if isinstance(standing, Idle) and mine is not None and _withdrawn(driver, self.node, mine[0]):
             self._label(driver.hub.version, "poll")
             return self.framed(standing)

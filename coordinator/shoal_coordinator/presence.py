@@ -15,6 +15,7 @@ from shoal.core.errors import Refused
 from shoal.core.message import About, Drain, OrderId
 from shoal.core.roster import Leases
 from shoal.core.selection import of_info
+from shoal.core.tree import ModelForm
 
 REPETITION_S = 10.0
 """The same error of the same node within that time is no news."""
@@ -24,6 +25,11 @@ REFUSALS_MAX, REFUSAL_S = 5, 60.0
 
 Availability = Literal["active", "drained", "blocked"]
 """Whether a node is asked. Drained: it finishes what it has. Blocked: its orders are withdrawn too."""
+
+TURNED_AWAY_S = 60.0
+
+LAYOUTS_KEPT = 64
+"""Each may have 64 KiB."""
 
 LOSSES_KEPT = 32
 """A node's losses that are shown as a line."""
@@ -102,6 +108,8 @@ class Presence:
         self.joined_at: dict[str, float] = {}
         self.doing: defaultdict[tuple[str, str], Doing] = defaultdict(Doing)
         self._about: dict[str, About] = {}
+        self._layouts: dict[str, dict[str, str]] = {}
+        self._turned_away: dict[str, dict[str, float]] = {}  # by node and job, when it was told so last (monotonic)
         self.held: dict[str, Availability] = {}
         """Nodes that operators have drained or blocked."""
         self._last: dict[str, float] = {}
@@ -121,6 +129,7 @@ class Presence:
     def tell(self, node: str, info: dict[str, Any]) -> None:
         """A node says this of itself. Raises `Refused` for tags or hours that are none."""
         self._about[node], self.info[node] = of_info(info), info
+        self._turned_away.pop(node, None)
 
     def take_up(self, row: Row[Any]) -> None:
         """Know a node as the database has it."""
@@ -129,6 +138,27 @@ class Presence:
         self.hold(row.name, row.availability)
         with suppress(Refused):  # one that said so before tags were looked at
             self.tell(row.name, row.info)
+
+    def turn_away(self, node: str, job: str) -> bool:
+        """Whether to tell a node now that its model is not the job's: at once, and again in case that was lost."""
+        told, now = self._turned_away.setdefault(node, {}), time.monotonic()
+        if now - told.get(job, -TURNED_AWAY_S) < TURNED_AWAY_S:
+            return False
+        told[job] = now
+        return True
+
+    def show_layout(self, node: str, layout: dict[str, str] | None) -> None:
+        """A node names the tensors of its learner's model; kept for the newest `LAYOUTS_KEPT` forms of models."""
+        form = self.about(node).model
+        if form is not None and layout is not None:
+            self._layouts.pop(form.digest, None)
+            self._layouts[form.digest] = layout
+            while len(self._layouts) > LAYOUTS_KEPT:
+                del self._layouts[next(iter(self._layouts))]
+
+    def layout(self, form: ModelForm) -> dict[str, str] | None:
+        """The tensors of models of that form; None where none that is there has named them."""
+        return self._layouts.get(form.digest)
 
     def about(self, node: str) -> About:
         """What bears on whether a node is asked: what it has said of itself, and what operators want."""
@@ -237,4 +267,5 @@ class Presence:
         self.lost.discard(node)
         self.info.pop(node, None)
         self._about.pop(node, None)
+        self._turned_away.pop(node, None)
         self.held.pop(node, None)

@@ -391,6 +391,12 @@ class Hello(BaseModel):
     info: Info = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
     peer: Contact | None = Field(None, description="null: it takes part in jobs, but never in gossip")
+    layout: Annotated[dict[str, str], AfterValidator(_plain)] | None = Field(
+        None,
+        max_length=20_000,
+        description="type and shape of each tensor of its learner's model; its digest is info.model",
+        examples=[{"0.weight": "F32[16, 30]", "0.bias": "F32[16]"}],
+    )
 
 
 class Welcome(BaseModel):

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, delete, select, tu
 from shoal.core.errors import StorageFailed
 from shoal.runtime.store import FileBodies
 from shoal.schedules.rounds import Rounds
+from shoal_coordinator import misfit
 from shoal_coordinator.alerts import Alarms, Condition, JobNow, Key, Limits, Now, conditions
 from shoal_coordinator.database import Database
 from shoal_coordinator.driver import Driver
@@ -140,6 +141,8 @@ class Watch:
             usual_s=median(hub.seconds) if hub.seconds else None,
             lost=missed(hub, presence.lost),
             limited=tuple(sorted(hub.limited.items())),
+            set_aside=() if hub.allowed(driver.now()) else tuple(m.node for m in hub.roster.here() if m.suspended),
+            foreign=tuple((node, misfit.named(hub, node, presence)) for node in sorted(hub.foreign)),
             got=got,
             quorum=quorum,
             diverged=bad.get(name, ""),

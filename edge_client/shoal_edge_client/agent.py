@@ -89,8 +89,7 @@ class Agent:
     """A node's process. `learner`: an object, or None to load the one that the settings name."""
 
     def __init__(self, settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoint = no_crash) -> None:
-        self.settings, self._at = settings, at
-        self._learner = learner
+        self.settings, self._learner, self._at = settings, learner, at
         self.lane = Lane("shoal-training")
         self.state = State(settings.folder, parse(settings.url), at)
         self.backoff = Backoff(most_s=settings.backoff_s, give_up_s=settings.give_up_s)
@@ -99,6 +98,7 @@ class Agent:
         self.name = settings.node
         self.jobs: dict[str, _Job] = {}
         self.ended: set[str] = set()
+        self.refused: dict[str, str] = {}  # jobs whose model is another than the learner's, and how it differs
         self._leaving: asyncio.Event | None = None
         self._work_s, self._lane_s = 0.0, LANE_S
         self._polling: asyncio.Task[None] | None = None
@@ -248,13 +248,14 @@ class Agent:
 
     def _info(self) -> dict[str, Any]:
         device = (self.workshop.device if self.workshop is not None else "") or self.settings.device
-        return info(device, self.settings.tags, self.settings.hours)
+        looks = self.workshop.looks if self.workshop is not None else {}
+        return info(device, self.settings.tags, self.settings.hours, looks.get("model"))
 
     async def _hello(self, known: Identity, *, once: bool = False) -> Welcome:
         self.link.credential = self.polls.credential = known.credential
-        call = partial(
-            self.link.hello, self._info(), self.peering.porch.contact() if self.peering is not None else None
-        )
+        contact = self.peering.porch.contact() if self.peering is not None else None
+        layout = self.workshop.looks.get("layout") if self.workshop is not None else None
+        call = partial(self.link.hello, self._info(), contact, layout)
         welcome = await in_thread(call) if once else await patiently(self._patience, call)
         if self.link.warning:
             self.log.warning(self.link.warning)
@@ -378,6 +379,8 @@ class Agent:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2.0 ** min(fruitless, 9), FRUITLESS_S_MAX))
         if self.peering is not None:
             self.peering.porch.close()
+        for name in set(self.settings.jobs) & self.refused.keys():
+            raise InvalidJob(f"no part in job {name}: {self.refused[name]}", code="learner.model")
 
     def _is_peer_in(self, name: str) -> bool:
         """Whether this node should be among the peers of a job, and is not yet."""
@@ -386,6 +389,11 @@ class Agent:
 
     async def _route(self, name: str, message: Message) -> bool:
         """Give a message to its job's pump; False when it changed nothing."""
+        if isinstance(message, Stop) and message.foreign:
+            if self.refused.get(name) != message.why:
+                self.log.error("this node takes no part in the job", job=name, why=message.why)
+            self.refused[name] = message.why
+            self.ended.add(name)
         if name not in self.jobs and isinstance(message, Order):
             await self._begin(name)
         if name not in self.jobs:

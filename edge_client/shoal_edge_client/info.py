@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from shoal import __version__
 
 
-def info(device: str, tags: Sequence[str] = (), hours: Sequence[str] = ()) -> dict[str, Any]:
-    """Platform, Python, torch ("" when it is not installed), device and release of shoal; tags and hours, if any."""
+def info(
+    device: str, tags: Sequence[str] = (), hours: Sequence[str] = (), model: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Platform, Python, torch ("" when it is not installed), device and release of shoal; tags, hours, and what the
+    learner's model looks like, if any."""
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -24,4 +27,5 @@ def info(device: str, tags: Sequence[str] = (), hours: Sequence[str] = ()) -> di
         "shoal": __version__,
         **({"tags": list(tags)} if tags else {}),
         **({"hours": list(hours)} if hours else {}),
+        **({"model": dict(model)} if model else {}),
     }

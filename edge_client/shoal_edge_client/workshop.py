@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from shoal.core.algorithm import Algorithm, Local
 from shoal.core.capability import check_learner
@@ -21,6 +21,7 @@ from shoal.core.message import Metrics, Order, Status
 from shoal.core.piecework import Piecework
 from shoal.core.tree import Slots, Tree
 from shoal.learn.blame import blamed
+from shoal.learn.looks import looks_of
 from shoal.learn.weighing import weigh
 from shoal.runtime.store import FileBody
 from shoal.runtime.threads import Lane
@@ -61,6 +62,11 @@ class Workshop(Protocol):
     @property
     def device(self) -> str:
         """What the learner computes on, once it is there; "" where it does not say."""
+        ...
+
+    @property
+    def looks(self) -> dict[str, Any]:
+        """What the learner's model looks like, once it is there (`shoal.learn.looks`); {} where it does not say."""
         ...
 
     def open(self) -> None:
@@ -107,6 +113,7 @@ class Here:
         self._settings, self._given = settings, learner
         self._learner: Learner | None = None
         self.device = ""
+        self.looks: dict[str, Any] = {}
 
     def open(self) -> None:
         from shoal.learn.loading import directed, load_learner
@@ -120,6 +127,7 @@ class Here:
         if settings.threads and torch is not None:
             torch.set_num_threads(settings.threads)
         self.device = str(getattr(self._learner, "device", ""))
+        self.looks = looks_of(self._learner)
 
     def job(self, spec: JobSpec) -> Begin:
         assert self._learner is not None
@@ -185,6 +193,10 @@ class Apart:
     @property
     def device(self) -> str:
         return self.training.device
+
+    @property
+    def looks(self) -> dict[str, Any]:
+        return self.training.looks
 
     def open(self) -> None:
         self.training.open()

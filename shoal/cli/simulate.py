@@ -14,8 +14,10 @@ import typer
 
 from shoal.cli.options import JobFile, Judged, Presets, spread
 from shoal.cli.output import out
-from shoal.cli.text import number, pairs, percent, seconds, size, table
+from shoal.cli.text import number, pairs, percent, safe, seconds, size, table
 from shoal.core.errors import InvalidJob, ShoalError
+from shoal.core.selection import listed
+from shoal.core.words import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -217,6 +219,7 @@ def report(result: Result, took_s: float) -> None:
         "versions": [asdict(version) for version in result.versions],
         "up_bytes": up,
         "down_bytes": down,
+        "uncounted": result.uncounted,
         "virtual_s": result.versions[-1].closed if result.versions else 0.0,
         "wall_s": took_s,
     }
@@ -224,6 +227,9 @@ def report(result: Result, took_s: float) -> None:
         (name, percent(value) if name.endswith("accuracy") else number(value))
         for name, value in sorted(data["metrics"].items())
     ]
+    if result.uncounted:
+        nodes = counted(len(result.uncounted), "node")
+        rows += [("never counted", f"[yellow]{nodes}: {safe(listed(result.uncounted))}[/]")]
     rows += [("bytes", f"{size(up)} up, {size(down)} down (frames and bodies, without HTTP)")]
     rows += [("time", f"{seconds(took_s)} here, {seconds(data['virtual_s'])} of the simulated clock")]
     out.answer(data, round_table(result), pairs(rows))

@@ -100,6 +100,8 @@ class Hub(HubActs):
         """What a poll of that node is answered with. Changes nothing."""
         if self.phase in ("done", "stopped"):
             return Stop(self.ends_after_round or f"the job is {self.phase}")
+        if node in self.foreign:
+            return Stop(self.foreign[node], foreign=True)
         member = self.roster.get(node)
         if member is not None and member.order is not None:
             return member.order
@@ -246,6 +248,7 @@ class Hub(HubActs):
         self.open_round(now)
         excluded = self._fold(report, order, update, now)
         self.roster[report.node].trained(report)
+        self.roster[report.node].counted += 1
         self.roster[report.node].finished = bool(report.metrics.get(FINISHED))
         return [*excluded, *self._measure(report, order.version)]
 

@@ -122,11 +122,33 @@ class HubActs(HubBounds):
         for node, why in self.barred(now).items():
             found.setdefault(why, []).append(node)
         text = "; ".join(f"{listed(nodes)}: {why}" for why, nodes in sorted(found.items()))
+        turned = self._turn_away()
         if text == self.left_out:
-            return []
+            return turned
         self.left_out = text
         said = f"not asked: {text}" if text else "nobody is left out any more"
-        return [Note("decision", said, self.version)]
+        return [*turned, Note("decision", said, self.version)]
+
+    def _turn_away(self) -> list[Effect]:
+        """Let nodes whose model is not the job's do nothing for it any more, and say so of each once."""
+        form, effects = self.form(), list[Effect]()
+        known, self.foreign = self.foreign, {}
+        if form is None or self.roster.forms <= {form.digest}:
+            return []
+        for member in self.roster.able():
+            why = "" if self.plan.selection.excludes(member.candidate) else self.differs(member, form)
+            if not why:
+                continue
+            member.order = None
+            self.gathered.asked.discard(member.node)
+            self.foreign[member.node] = why
+            if known.get(member.node) != why:
+                text = f"{member.node} takes no part: {why}"
+                effects += [
+                    Note("warning", text, self.version, member.node),
+                    Send(member.node, Stop(why, foreign=True)),
+                ]
+        return effects
 
     def _recall(self, recall: Recall, now: float) -> list[Effect]:
         effects: list[Effect] = [Note("decision", recall.why, self.version)]
@@ -301,11 +323,17 @@ class HubActs(HubBounds):
         able = self.allowed(now)
         if len(able) < self.schedule.least and self.gathered.opened is None:
             return self._wake(None, now)
+        outvoted = self.outvoted(able)
+        if any(member.node not in outvoted | self.gathered.asked for member in able):
+            for member in able:
+                if member.node in outvoted:
+                    member.order = None
         waiting = [member for member in able if member.order is not None]
         if due is not None and waiting and now < due:
             return [Wake(due)]
         idle = sorted(
-            (member.node for member in able if member.order is None), key=lambda node: node in self.gathered.asked
+            (member.node for member in able if member.order is None),
+            key=lambda node: (node in self.gathered.asked, node in outvoted),
         )
         if not idle:
             return self._wake(now + self.plan.patience_s if waiting else None, now)
@@ -328,7 +356,9 @@ class HubActs(HubBounds):
         if self.ends_after_round:
             return effects + self._end("stopped", self.ends_after_round)
         made, measured = counted(self.version, "version"), counted(len(self.gathered.reports), "node")
-        return effects + self._end("done", f"{made}, measured by {measured}")
+        none, all_asked = self.uncounted()
+        never = f"; {len(none)} of {counted(all_asked, 'node')} never counted: {listed(none)}" if none else ""
+        return effects + self._end("done", f"{made}, measured by {measured}{never}")
 
     def _end(self, phase: Phase, why: str) -> list[Effect]:
         self.phase, self.paused_at, self.ends_after_round, self.waits = phase, None, why, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from shoal.core.schedule import Schedule, View, Wait
 from shoal.core.selection import listed
 from shoal.core.shards import Sharded
 from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree
+from shoal.core.tree import ModelForm, Slots, Tree
 
 Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
 
@@ -86,6 +87,8 @@ class HubState:
         self.waits = ""
         """What the job waits for, as was last said: the reason of the schedule's `Wait`, and of whoever speaks in its
         place."""
+        self.foreign: dict[str, str] = {}
+        """Members whose model is not the job's, and how it differs. They take no part."""
         self.recent = Recent()
         self.limited: dict[str, str] = {}
         """Nodes whose last update was too long or too heavy, and why."""
@@ -123,17 +126,44 @@ class HubState:
         Who works for many versions at a stretch, as anchored schedules have it, has no hours.
         """
         selection, wall = self.plan.selection, now + self.epoch
-        if not (selection.restricts or self.roster.timed or self.roster.held):
+        form = self.form()
+        mixed = form is not None and not self.roster.forms <= {form.digest}
+        if not (selection.restricts or self.roster.timed or self.roster.held or mixed):
             return {}
-        key = self.roster.revision, wall if selection.hours or self.roster.timed else None
+        key = self.roster.revision, form, wall if selection.hours or self.roster.timed else None
         if self._barred[0] != key:
             self._barred = key, self._look_who_is_barred(wall)
         return self._barred[1]
 
+    def form(self) -> ModelForm | None:
+        """What the job's model looks like; None before there is one."""
+        model = self.slots.get("model")
+        return model.layout.form if isinstance(model, Tree) else None
+
+    def outvoted(self, able: list[Member]) -> set[str]:
+        """Return who has another model than most of these; nobody where there is no majority."""
+        if len(self.roster.forms) < 2:
+            return set()  # they are all alike
+        told = {one.node: one.about.model for one in able if one.about.model is not None}
+        counts = Counter(told.values()).most_common(2)
+        if len(counts) < 2 or counts[0][1] == counts[1][1]:
+            return set()
+        return {node for node, form in told.items() if form != counts[0][0]}
+
+    def differs(self, member: Member, form: ModelForm | None) -> str:
+        """Return how a member's model differs from one of that form; "": it does not, or nobody knows."""
+        theirs = member.about.model
+        if form is None or theirs is None or theirs == form:
+            return ""
+        what = (
+            "right --learner, or the job with the right --model?" if self.plan.start is not None else "right --learner?"
+        )
+        return f"its model differs from the job's ({theirs.beside(form)}): was it started with the {what}"
+
     def _look_who_is_barred(self, wall: float) -> dict[str, str]:
-        selection, found = self.plan.selection, {}
+        selection, found, form = self.plan.selection, {}, self.form()
         for member in self.roster.able():
-            why = selection.excludes(member.candidate)
+            why = selection.excludes(member.candidate) or self.differs(member, form)
             if not why and not self.schedule.anchored:
                 why = selection.closed(member.candidate, wall)
             if why:
@@ -159,11 +189,18 @@ class HubState:
         parts += [f"silent: {listed(silent)}"] if silent else []
         return "; ".join(parts)
 
+    def uncounted(self) -> tuple[list[str], int]:
+        """Return the nodes of which no update has ever counted, though they were asked or offered themselves with
+        another model; and how many nodes were asked, or did."""
+        wanted = [one for one in self.roster.all() if one.counted >= 0 or one.node in self.foreign]
+        return [one.node for one in wanted if one.counted <= 0], len(wanted)
+
     def members(self) -> frozenset[str]:
         """The nodes that the job counts on, present or lost: all but those that left, that are suspended after
         failures, or that the job's selection excludes."""
         selection = self.plan.selection
-        staying = [member for member in self.roster.all() if not (member.left or member.suspended)]
+        gone = self.foreign.keys()
+        staying = [one for one in self.roster.all() if not (one.left or one.suspended or one.node in gone)]
         return frozenset(
             member.node
             for member in staying
@@ -173,7 +210,8 @@ class HubState:
     def reopens(self, now: float) -> float | None:
         """When to look again, on the hub's clock, because of hours or of pauses; None where there are none."""
         selection, wall = self.plan.selection, now + self.epoch
-        waiting = [self.roster[node].candidate for node in self.barred(now)]
+        barred, form = [self.roster[node] for node in self.barred(now)], self.form()
+        waiting = [member.candidate for member in barred if not self.differs(member, form)]
         times = [selection.opens(one, wall) for one in waiting if not selection.excludes(one)]
         found = [min(times) - self.epoch + HOURS_SLACK_S] if times else []
         resumes = self.roster.resumes()
@@ -231,6 +269,7 @@ class HubState:
             "recent": self.recent.state(),
             "limited": dict(self.limited),
             "latest": self.latest.state(),
+            "foreign": dict(self.foreign),
         }
 
     def take_up(self, state: Mapping[str, Any]) -> None:
@@ -240,6 +279,7 @@ class HubState:
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
         self.recent, self.limited = Recent.restore(state["recent"]), dict(state["limited"])
         self.latest = LatestMeans.restore(state["latest"])
+        self.foreign = dict(state["foreign"])
         self._barred = None, {}
         if state["model"] is not None:
             self._take(Ref(**state["model"]))

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from shoal.core.tree import Slots
+from shoal.core.tree import ModelForm, Slots
 
 OrderId = tuple[int, int]
 """(boot, n): the coordinator's n-th order, counted anew at each of its starts. Later orders compare greater."""
@@ -75,6 +75,8 @@ class About:
     """When it may be asked, such as "22:00-06:00" (UTC); none: at any time."""
     held: str = ""
     """Why it is asked nothing at any time: an operator's word, not its own. Empty: it may be asked."""
+    model: ModelForm | None = None
+    """What its learner's model looks like; None: it does not say."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,8 @@ class Stop:
 
     why: str = "by an operator"
     when: Literal["now", "round"] = "now"
+    foreign: bool = False
+    """To a node: the job goes on without it, since its model is another."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from shoal.core.message import About, Ack, Amendment, Kind, Order, OrderId, Ref, Report, Status, ref_of, ref_state
 from shoal.core.metric import LOSS, TRAIN_LOSS
 from shoal.core.selection import Candidate
+from shoal.core.tree import ModelForm
 
 FAILURES_MAX = 3
 """Failures in a row after which a node is not asked for a while, or until its process restarts."""
@@ -51,6 +52,8 @@ class Member:
     holds: int = -1
     """The version whose model it was last sent and has answered for."""
     about: About = field(default_factory=About)
+    counted: int = -1
+    """How many of its updates have counted; -1: it was never asked for one."""
     examples: float | None = None
     """The weight of its last update."""
     loss: float | None = None
@@ -101,6 +104,8 @@ class Member:
         """Make an order stand; it replaces the one before."""
         self.order, self.status = order, None
         self.given = [*self.given, order.id][-GIVEN_KEPT:]
+        if order.kind == "train":
+            self.counted = max(self.counted, 0)
 
     def recall(self) -> Order | Amendment:
         """Want the standing order's report now; what is said to the node."""
@@ -165,6 +170,8 @@ class Roster:
         self.held: set[str] = set()
         """Members that an operator lets nobody ask."""
         """Members that have hours."""
+        self.forms: set[str] = set()
+        """Digests of all forms of models that members have told."""
         self.revision = 0
         """Rises when others than before are here and can be asked, or one says something else of itself."""
         self._told: set[str] = set()
@@ -250,6 +257,8 @@ class Roster:
     def _time(self, member: Member) -> None:
         (self.timed.add if member.about.hours else self.timed.discard)(member.node)
         (self.held.add if member.about.held else self.held.discard)(member.node)
+        if member.about.model is not None:
+            self.forms.add(member.about.model.digest)
 
     def all(self) -> list[Member]:
         if self._all is None:
@@ -341,6 +350,8 @@ class Roster:
                 "tags": list(m.about.tags),
                 "hours": list(m.about.hours),
                 "held": m.about.held,
+                "model": astuple(m.about.model) if m.about.model is not None else None,
+                "counted": m.counted,
                 "examples": m.examples,
                 "loss": m.loss,
                 "deadlines": m.deadlines,
@@ -366,7 +377,13 @@ class Roster:
                 left=row["left"],
                 given=[(order[0], order[1]) for order in row["given"]],
                 holds=row.get("holds", -1),
-                about=About(tuple(row.get("tags", ())), tuple(row.get("hours", ())), row.get("held", "")),
+                about=About(
+                    tuple(row["tags"]),
+                    tuple(row["hours"]),
+                    row["held"],
+                    ModelForm(*row["model"]) if row["model"] is not None else None,
+                ),
+                counted=row["counted"],
                 examples=row.get("examples"),
                 loss=row.get("loss"),
                 deadlines=row["deadlines"],

@@ -16,9 +16,13 @@ from typing import Any, ClassVar
 from shoal.core.errors import InvalidJob, Refused
 from shoal.core.hours import is_open, next_opening, span
 from shoal.core.message import About
+from shoal.core.tree import ModelForm
 
 TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """A node's tag, and a node's name."""
+
+DIGEST = re.compile("[0-9a-f]{64}")
+COUNT_MAX = 2**53
 
 TAGS_MAX = 32
 HOURS_MAX = 16
@@ -166,9 +170,22 @@ def of_info(info: Mapping[str, Any]) -> About:
         if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
             raise Refused(f"{name} are a list of words", code="node.about")
         found[name] = tuple(dict.fromkeys(words))
-    about = About(found["tags"], found["hours"])
+    about = About(found["tags"], found["hours"], model=form_of(info.get("model")))
     check(about)
     return about
+
+
+def form_of(said: Any) -> ModelForm | None:
+    """What a node says of its model, `{"digest": …, "tensors": …, "elements": …}`. Raises `Refused`."""
+    if said is None:
+        return None
+    known = said if isinstance(said, dict) else {}
+    digest, tensors, elements = (known.get(name) for name in ("digest", "tensors", "elements"))
+    named = isinstance(digest, str) and DIGEST.fullmatch(digest) is not None
+    counts = [count for count in (tensors, elements) if type(count) is int and 0 <= count < COUNT_MAX]
+    if not named or len(counts) < 2:
+        raise Refused("model has a digest, and numbers of tensors and elements", code="node.about")
+    return ModelForm(str(digest), *counts)
 
 
 def draw(candidates: Sequence[Candidate], count: int, rng: Random) -> list[Candidate]:

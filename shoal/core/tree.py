@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InvalidPayload
+from shoal.core.words import counted
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -73,6 +74,11 @@ class Leaf(NamedTuple):
     def elements(self) -> int:
         return (self.stop - self.start) // DTYPES[self.dtype].itemsize
 
+    @property
+    def shown(self) -> str:
+        """Type and shape, for people: F32[16, 30]."""
+        return f"{self.dtype}{list(self.shape)}"
+
 
 class Segment(NamedTuple):
     """All tensors of one type, which lie side by side; `first` counts the elements before it."""
@@ -96,6 +102,37 @@ class Segment(NamedTuple):
         for start in range(self.start, self.stop, step):
             first = self.first + (start - self.start) // self.itemsize
             yield Segment(self.dtype, start, min(start + step, self.stop), first)
+
+
+@dataclass(frozen=True)
+class ModelForm:
+    """What a model looks like whatever its numbers: equal for two models exactly when their layouts are."""
+
+    digest: str
+    """SHA-256 of the names, types and shapes of its tensors."""
+    tensors: int
+    elements: int
+
+    def beside(self, other: ModelForm) -> str:
+        """Return how this differs from another: "2 tensors, not 7"."""
+        if self.tensors != other.tensors:
+            return f"{counted(self.tensors, 'tensor')}, not {other.tensors}"
+        if self.elements != other.elements:
+            return f"{self.elements:,} parameters, not {other.elements:,}"
+        return "tensors of other names, types or shapes"
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return each tensor of `Layout.shown` that another has not, or differently: "bias is F32[2], not F32[3]"."""
+    found = []
+    for name in sorted({*one, *other}):
+        if name not in one:
+            found.append(f"{name} is missing")
+        elif name not in other:
+            found.append(f"{name} is one too many")
+        elif one[name] != other[name]:
+            found.append(f"{name} is {one[name]}, not {other[name]}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -149,6 +186,16 @@ class Layout:
     @cached_property
     def index(self) -> dict[str, Leaf]:
         return {leaf.name: leaf for leaf in self.leaves}
+
+    @cached_property
+    def form(self) -> ModelForm:
+        """What a model of this layout looks like, in short."""
+        return ModelForm(hashlib.sha256(self.header).hexdigest(), len(self.leaves), self.elements)
+
+    @cached_property
+    def shown(self) -> dict[str, str]:
+        """Its tensors, for people: {"0.bias": "F32[16]"}."""
+        return {leaf.name: leaf.shown for leaf in self.leaves}
 
     @cached_property
     def header(self) -> bytes:

@@ -22,7 +22,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tick
 from shoal.core.message import Metrics
 from shoal.core.metric import EVAL_WEIGHT
-from shoal.core.tree import Tree
+from shoal.core.tree import Layout, Tree
 from shoal.learn.batches import Data, Feed, Options, Source, check_batch, size_of, source_of, split, training_batches
 from shoal.learn.blame import blamed
 from shoal.learn.descent import Descent, KeptOptimizer, OptimizerOf, gradients_of
@@ -183,6 +183,11 @@ class TorchLearner:
         """Take these weights. Raises `InvalidPayload` when they do not fit the module."""
         self.place()
         self.weights.load(model)
+
+    @property
+    def layout(self) -> Layout:
+        """Names, types and shapes of its weights."""
+        return self.weights.layout
 
     def model(self) -> Tree:
         """A copy of the present weights."""

@@ -144,9 +144,14 @@ class NodeLink(Link):
             wire.negotiate([answer["protocol"]])
             return str(answer["credential"]), str(answer["name"])
 
-    def hello(self, info: Mapping[str, Any], peer: Contact | None = None) -> Welcome:
-        """Say that this node's process has started. Without `peer` it takes no part in gossip."""
+    def hello(
+        self, info: Mapping[str, Any], peer: Contact | None = None, layout: Mapping[str, str] | None = None
+    ) -> Welcome:
+        """Say that this node's process has started. Without `peer` it takes no part in gossip. `layout`: the tensors of
+        its learner's model, so that others can be told which of them differ."""
         body: dict[str, Any] = {"info": dict(info), "protocols": list(wire.PROTOCOLS)}
+        if layout:
+            body["layout"] = dict(layout)
         if peer is not None:
             body["peer"] = {"pub": peer.pub, "urls": list(peer.urls), "inbound": peer.inbound}
         answer = self.json("POST", "/api/v1/hello", body=body, own=True)

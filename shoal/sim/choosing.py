@@ -1,12 +1,14 @@
 """Runs of jobs that choose their nodes: as in `swarm`, with every way of choosing, tags, and hours that pass meanwhile;
-with models that are split over shards; and without rounds, where nodes begin anew at any time.
+with nodes that have another model; with models that are split over shards; and without rounds, where nodes begin anew
+at any time.
 
 Nodes that the job leaves out are among those that it can do without. Virtual time begins at midnight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from random import Random
 
@@ -14,6 +16,7 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.message import About
 from shoal.core.schedule import Schedule
 from shoal.core.selection import Selection
+from shoal.core.tree import ModelForm
 from shoal.schedules.buffer import Buffer
 from shoal.schedules.rounds import Rounds
 from shoal.selection.examples import ByExamples
@@ -21,7 +24,11 @@ from shoal.selection.power_of_choice import PowerOfChoice
 from shoal.selection.uniform import Uniform
 from shoal.sim import swarm
 from shoal.sim.swarm import Scenario
+from shoal.sim.toys import LAYOUT
 from shoal.sim.world import Setup, World
+
+STRANGE = ModelForm("0" * 64, 2, 12)
+"""What another model looks like."""
 
 HOURS: tuple[tuple[str, ...], ...] = (
     (),
@@ -53,7 +60,20 @@ def draw(seed: int) -> Scenario:
     shards = rng.choice((1, 1, 2, 3)) if setup.algorithm == Algorithm() else 1
     schedule = draw_schedule(Random(f"schedule of {seed}"), setup)
     plan = replace(setup.plan, selection=draw_selection(rng, fields, schedule.measures), shards=shards)
-    return replace(scenario, setup=replace(setup, plan=plan, about=about, schedule=schedule))
+    told = draw_models(Random(f"models of {seed}"), setup.nodes, scenario.frail, about)
+    return replace(scenario, setup=replace(setup, plan=plan, about=told, schedule=schedule))
+
+
+def draw_models(
+    rng: Random, nodes: tuple[str, ...], frail: AbstractSet[str], about: Mapping[str, About]
+) -> dict[str, About]:
+    """What nodes say of their models: nothing, or that some that the job can do without have another."""
+    told = {node: about.get(node, About()) for node in nodes}
+    if rng.random() < 0.4:
+        return told
+    strange = {node for node in sorted(frail) if rng.random() < 0.7}
+    plain = {node: replace(one, model=LAYOUT.form) if rng.random() < 0.9 else one for node, one in told.items()}
+    return plain | {node: About(("phone", "eu"), told[node].hours, model=STRANGE) for node in strange}
 
 
 def draw_schedule(rng: Random, setup: Setup) -> Schedule:

@@ -90,6 +90,8 @@ class Checker(Watch):
         one, selection = hub.roster[order.node].candidate, hub.plan.selection
         closed = "" if hub.schedule.anchored else selection.closed(one, now + hub.epoch)
         require(not selection.excludes(one), "asked: {} is asked: {}", one, selection)
+        told, form = hub.roster[order.node].about.model, tree_slot(hub.slots, "model").layout.form
+        require(told in (None, form), "asked: {} has another model: {}", order.node, told)
         require(not closed, "asked: {} is asked at {} s of the day: {}", one, (now + hub.epoch) % 86400, closed)
 
     def _check_order(self, order: Order, hub: Hub) -> None:

@@ -132,7 +132,7 @@ def draw_stall(seed: int, rng: Random) -> Scenario:
     nodes = draw_nodes(rng, 2)
     frail = frozenset(nodes[1:])
     hang = rng.random() < 0.5
-    schedule = Rounds(deadline_s=20.0 if hang else 0.0)
+    schedule = Rounds(deadline_s=20.0, quorum=1) if hang else Rounds()
     faults = Faults(until_s=30.0, hub_crashes=rng.choice((1, 2)))
     return Scenario(
         draw_setup(seed, rng, nodes, schedule, faults),

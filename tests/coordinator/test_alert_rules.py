@@ -26,6 +26,9 @@ def test_where_all_is_well_nobody_is_told() -> None:
     [
         ({"got": 1, "quorum": 3}, "quorum-missed", "1 of the 3"),
         ({"diverged": "eval/loss is NaN"}, "diverged", "NaN"),
+        ({"set_aside": ("ada", "bob")}, "nodes-set-aside", "all 2 nodes are set aside after failures"),
+        ({"set_aside": ("ada",)}, "nodes-set-aside", "the only node is set aside"),
+        ({"foreign": (("ada", "2 tensors, not 7"),)}, "model-differs", "ada: 2 tensors, not 7"),
         ({"waited_s": 601.0}, "no-progress", "10 minutes"),
         ({"waited_s": 601.0, "usual_s": None}, "no-progress", "10 minutes"),
     ],

@@ -16,7 +16,7 @@ import pytest
 import shoal
 import shoal_edge_client
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.message import Stop
+from shoal.core.message import Join, Stop
 from shoal.runtime.threads import Lane
 from shoal.spec import parse_job
 from shoal_edge_client.agent import LANE_S, Agent
@@ -108,9 +108,10 @@ def test_an_idle_node_is_told_that_its_job_has_ended(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Agent, "_look_again", not_asked)
     coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
+    coordinator.feed("j", Join("zz"))
     with serving(coordinator) as url:
         node = Running(Place(coordinator, url, tmp_path), VectorLearner(), wait_s=0.2)
-        coordinator.wait(lambda: coordinator.counted)  # the initial model; then it waits for another node
+        coordinator.wait(lambda: len(coordinator.counted) == 2)  # then the round waits for the other node
         polls = coordinator.requests["GET /work"]
         coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 3)
         coordinator.feed("j", Stop("an operator wants it so"))

@@ -216,12 +216,12 @@ def deadline_compared_strictly(patch: Patch) -> None:
 @mutant
 def deadline_rings_once(patch: Patch) -> None:
     """Below the quorum nobody looks again."""
-    extend = Rounds._extend
+    below = Rounds._below
 
-    def final(self: Rounds, view: Any, until: float, wanted: int, late: bool, reports: int) -> Any:
-        return [Wait("late", None)] if late else extend(self, view, until, wanted, late, reports)
+    def final(self: Rounds, got: int, quorum: int, until: float, late: bool) -> Any:
+        return Wait("late", None) if late else below(self, got, quorum, until, late)
 
-    patch.setattr(Rounds, "_extend", final)
+    patch.setattr(Rounds, "_below", final)
 
 
 @mutant

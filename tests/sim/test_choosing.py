@@ -9,11 +9,12 @@ import pytest
 
 import shoal
 from shoal.core.errors import InvalidJob, Refused
+from shoal.core.hub_state import HubState
 from shoal.core.learner import Budget, Trained
 from shoal.core.message import About
 from shoal.core.tree import Tree
 from shoal.plugins import selections
-from shoal.sim.choosing import draw, run_seed
+from shoal.sim.choosing import STRANGE, draw, run_seed
 from shoal.sim.faults import Faults
 from shoal.sim.swarm import Broken
 from tests.algorithms.softmax import Softmax, digits
@@ -37,6 +38,7 @@ def test_the_runs_are_varied() -> None:
         [setup.plan.selection.measures for setup in setups],
         [setup.schedule.name == "buffer" and setup.plan.selection.chooses for setup in setups],
         [any(about.hours for about in setup.about.values()) for setup in setups],
+        [any(about.model == STRANGE for about in setup.about.values()) for setup in setups],
     ):
         assert sum(share) > SEEDS / 30
 
@@ -52,6 +54,12 @@ def test_a_seed_tells_the_same_story_twice() -> None:
 def test_who_may_not_be_asked_and_is_breaks_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.core.hub_state.HubState.barred", lambda self, now: {})
     with pytest.raises(Broken, match=r"asked: (.|\n)*--choosing"):
+        run_all()
+
+
+def test_who_has_another_model_and_is_asked_breaks_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HubState, "differs", lambda self, member, form: "")
+    with pytest.raises(Broken, match=r"asked: \w+ has another model"):
         run_all()
 
 

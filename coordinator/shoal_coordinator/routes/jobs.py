@@ -16,7 +16,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.machine import NoteKind
 from shoal.core.message import Ref
 from shoal.spec import JobSpec, job_schema, parse_job
-from shoal_coordinator import describe, quarters, traffic_views, views
+from shoal_coordinator import describe, misfit, quarters, traffic_views, views
 from shoal_coordinator.access import Coord, Operator, Reader, ReaderOrNode, label
 from shoal_coordinator.dialects import whole_sum
 from shoal_coordinator.ledger import crossed_by_direction
@@ -88,11 +88,14 @@ async def create(
 ) -> views.Job | Response:
     """Begin a job. Its file is checked first; nothing is kept of one that is wrong."""
     spec = parse_job(body.spec)
+    start = _start_model(coordinator, body.start_model) if body.start_model else None
+    if start is not None:
+        model = await asyncio.to_thread(coordinator.starts.get, start)
+        misfit.check_start(spec, tree_slot(model, "model").layout, coordinator.presence)
     owner = coordinator.deputies.choose(spec)
     if owner:
         with coordinator.claimed(spec.name):
             return await coordinator.deputies.begin(owner, spec.name, await request.body())
-    start = _start_model(coordinator, body.start_model) if body.start_model else None
     given = await _given(coordinator, spec, start, body.goes_on)
     await coordinator.create(spec, start, given, body.hold)
     response.headers["location"] = f"/api/v1/jobs/{spec.name}"

@@ -49,6 +49,7 @@ async def hello(body: views.Hello, request: Request, node: Node, coordinator: Co
     protocol = negotiate(body.protocols)
     label(request, node=node, kind="hello")
     await coordinator.admission.hello(node, body.info, body.peer.plain() if body.peer is not None else None)
+    coordinator.presence.show_layout(node, body.layout)
     settings = coordinator.settings
     return views.Welcome(
         name=node,

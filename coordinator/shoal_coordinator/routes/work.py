@@ -144,7 +144,8 @@ def _note_part(coordinator: Coordinator, node: str, running: Sequence[Driver], o
     """Who polls for a job is one of those who carry it on, if he can be known."""
     for driver in running:
         if driver.spec.gossip.allowed:
-            coordinator.papers.take_part(driver.name, node, wanted=not only or driver.name in only)
+            wanted = (not only or driver.name in only) and node not in driver.hub.foreign
+            coordinator.papers.take_part(driver.name, node, wanted=wanted)
 
 
 def _leased(coordinator: Coordinator, node: str, running: Sequence[Driver], answer: Response) -> Response:

@@ -1412,7 +1412,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "node-lost" | "quorum-missed" | "diverged" | "no-progress" | "disk-low" | "node-limited";
+            kind: "node-lost" | "quorum-missed" | "diverged" | "no-progress" | "disk-low" | "node-limited" | "nodes-set-aside" | "model-differs";
             /**
              * Node
              * @description empty: about none
@@ -2009,6 +2009,17 @@ export interface components {
             info?: {
                 [key: string]: unknown;
             };
+            /**
+             * Layout
+             * @description type and shape of each tensor of its learner's model; its digest is info.model
+             * @example {
+             *       "0.bias": "F32[16]",
+             *       "0.weight": "F32[16, 30]"
+             *     }
+             */
+            layout?: {
+                [key: string]: string;
+            } | null;
             /** @description null: it takes part in jobs, but never in gossip */
             peer?: components["schemas"]["Contact"] | null;
             /**

@@ -8,6 +8,8 @@ export const KINDS: Record<Alert["kind"], { text: string; icon: IconName }> = {
   diverged: { text: "Diverged", icon: "failed" },
   "no-progress": { text: "No progress", icon: "stale" },
   "node-limited": { text: "Node limited", icon: "failed" },
+  "nodes-set-aside": { text: "All nodes set aside", icon: "failed" },
+  "model-differs": { text: "Another model", icon: "apart" },
   "disk-low": { text: "Disk low", icon: "server" },
 };
 

@@ -31,6 +31,7 @@ from shoal.core.message import Order
 from shoal.core.piecework import Piecework
 from shoal.core.tree import Slots
 from shoal.learn.blame import blamed
+from shoal.learn.looks import looks_of
 from shoal.learn.weighing import weigh
 from shoal.runtime import logs
 from shoal.runtime.store import FileBodies, FileSource
@@ -85,7 +86,7 @@ class Child:
 
     def about(self) -> dict[str, Any]:
         """What is said when the learner is there."""
-        return {"ready": True, "device": str(getattr(self._learner, "device", ""))}
+        return {"ready": True, "device": str(getattr(self._learner, "device", "")), "looks": looks_of(self._learner)}
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Do what is asked. Raises `ShoalError`."""

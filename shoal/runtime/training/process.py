@@ -83,6 +83,8 @@ class Training:
         self.bodies.sweep()
         self.bodies.keep_only(())
         self.starts, self.device = 0, ""
+        self.looks: dict[str, Any] = {}
+        """What the learner's model looks like; see `shoal.learn.looks`."""
         self.about: dict[str, str] = {}
         """What it is at, for the log."""
         self.dropped: deque[int] = deque()
@@ -107,7 +109,8 @@ class Training:
             return
         self._start()
         try:
-            self.device = str(self._answer(no_tick, 0)["device"])
+            said = self._answer(no_tick, 0)
+            self.device, self.looks = str(said["device"]), said["looks"]
         except ShoalError:
             self._kill()  # without a learner it is of no use
             raise
