@@ -99,7 +99,7 @@ say "a job"
 runs try 3000 true
 until_true 120 "some versions" at_least try 3
 names() { shoal nodes list --json | python3 -c 'import json, sys
-print(*sorted((one["name"], one["enrolled_at"]) for one in json.load(sys.stdin)["data"]["nodes"]))'; }
+print(*sorted((one["name"], one["joined_at"]) for one in json.load(sys.stdin)["data"]["nodes"]))'; }
 before=$(field try version) known=$(names)
 say "down and up again at version $before, or a little later"
 compose_file down

@@ -29,6 +29,13 @@ BUCKET: Values = {"blobs": "s3://shoal/a?endpoint=https://s3.example.org"}
 INGRESS: Values = {"enabled": True, "className": "nginx", "tlsSecret": "cert", "annotations": {"a.example.org/b": "0"}}
 EDGE: Values = {"enabled": True, "token": {"secret": "tok"}}
 SCALED: Values = {"autoscaling": {"enabled": True}}
+TOKEN: Values = {"token": {"secret": "viewer"}}
+WATCHED: Values = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}, "labels": {"release": "p"}}
+PODS: Values = {
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+}
 NOTHING_SAID: Values = {"requests": None, "limits": None}
 
 SWITCHES: dict[str, Values] = {
@@ -47,12 +54,24 @@ SWITCHES: dict[str, Values] = {
     "edge clients by load": {"edgeClients": EDGE | SCALED | {"storage": {"className": "fast"}}},
     "edge clients with GPUs": {"edgeClients": EDGE | {"gpus": 2}},
     "GPUs and no limits": {"edgeClients": EDGE | {"gpus": 2, "resources": NOTHING_SAID}},
-    "pods": {
-        "imagePullSecrets": [{"name": "registry"}],
-        "nodeSelector": {"disk": "ssd"},
-        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "edge clients alone": {"coordinator": {"enabled": False}, "edgeClients": EDGE | {"url": "https://far.example.org"}},
+    "no peers": {"edgeClients": EDGE | {"peers": {"enabled": False}}},
+    "pods": {"imagePullSecrets": [{"name": "registry"}], "coordinator": PODS, "edgeClients": EDGE | PODS | {"gpus": 1}},
+    "anywhere": {"coordinator": {"spreadOver": [], "maxUnavailable": None}, "edgeClients": EDGE | {"spreadOver": []}},
+    "policies": {
+        "networkPolicy": {
+            "enabled": True,
+            "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+            "egress": [{"ports": [{"port": 443}]}],
+        },
         "edgeClients": EDGE,
     },
+    "policies for edge clients alone": {
+        "networkPolicy": {"enabled": True},
+        "coordinator": {"enabled": False},
+        "edgeClients": EDGE | {"url": "https://far.example.org:8443/shoal"},
+    },
+    "watched": {"monitoring": WATCHED | TOKEN},
 }
 
 
@@ -84,6 +103,11 @@ class Helm:
         file.write_text(rendered)
         return self._run(self._validate, "--strict", str(file))
 
+    def known(self, rendered: str) -> str:
+        """Without the kinds of Prometheus' operator, of which Kubernetes has no schema."""
+        found = [one for one in yaml.safe_load_all(rendered) if one]
+        return yaml.safe_dump_all(one for one in found if "monitoring.coreos.com" not in one["apiVersion"])
+
     def objects(self, values: Values, name: str = "t") -> Objects:
         made = self.asked("template", values, name)
         assert made.returncode == 0, made.stderr
@@ -102,7 +126,7 @@ def pod_of(stateful: Any) -> Any:
 
 def variables(stateful: Any) -> dict[str, str]:
     (container,) = pod_of(stateful)["containers"]
-    return {one["name"]: one["value"] for one in container.get("env", [])}
+    return {one["name"]: one["value"] for one in container.get("env", []) if "value" in one}
 
 
 # Its form
@@ -117,9 +141,9 @@ def test_helm_finds_nothing(helm: Helm) -> None:
 def test_every_switch_makes_what_kubernetes_takes(helm: Helm, values: Values) -> None:
     made = helm.asked("template", values)
     assert made.returncode == 0, made.stderr
-    found = helm.fits(made.stdout)
+    found = helm.fits(helm.known(made.stdout))
     assert found.returncode == 0, found.stdout + found.stderr
-    for stateful in (one for one in yaml.safe_load_all(made.stdout) if one["kind"] == "StatefulSet"):
+    for stateful in (one for one in yaml.safe_load_all(made.stdout) if one and one["kind"] == "StatefulSet"):
         (container,) = pod_of(stateful)["containers"]
         assert None not in container.values(), "a key that says nothing"
 
@@ -135,6 +159,8 @@ def test_what_cannot_work_is_refused(helm: Helm) -> None:
         ({"coordinator": {"replicas": 2}}, "several coordinators need coordinator.database.secret"),
         ({"coordinator": {"replicas": 2, **SECRETS}}, "coordinator.settings.blobs"),
         ({"edgeClients": {"enabled": True}}, "edgeClients.token.secret"),
+        ({"coordinator": {"enabled": False}, "edgeClients": EDGE}, "edgeClients.url"),
+        ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "monitoring.token.secret"),
     ):
         found = helm.asked("template", values)
         assert (found.returncode, why in found.stderr) == (1, True), found.stderr
@@ -254,7 +280,7 @@ def test_a_long_name_of_a_release_is_cut(helm: Helm) -> None:
     assert len(release) == 53
     objects = helm.objects({"edgeClients": EDGE}, release)
     assert {len(name) <= 52 for _, name in objects} == {True}
-    (service,) = (name for kind, name in objects if kind == "Service")
+    (service,) = (name for kind, name in objects if kind == "Service" and name.endswith("coordinator"))
     (edge,) = (one for (kind, name), one in objects.items() if kind == "StatefulSet" and name != service)
     assert variables(edge)["SHOAL_EDGE__URL"] == f"http://{service}:8080"
     notes = helm.asked("install --dry-run=client --output json", {}, release)
@@ -266,3 +292,71 @@ def test_prometheus_is_sent_only_where_it_may_read(helm: Helm) -> None:
     assert "annotations" not in closed, "it would be told 401"
     opened = helm.objects({"coordinator": {"settings": {"openReading": True}}})["StatefulSet", "t-coordinator"]
     assert opened["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == "8080"
+
+
+def test_prometheus_operator_is_told_where_and_by_which_token(helm: Helm) -> None:
+    objects = helm.objects({"monitoring": WATCHED | TOKEN})
+    monitor, service = objects["ServiceMonitor", "t-coordinator"], objects["Service", "t-coordinator"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "viewer", "key": "token"}}
+    assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    rule = objects["PrometheusRule", "t-coordinator"]
+    assert rule["spec"] == yaml.safe_load((CHART.parents[1] / "prometheus" / "alerts.yml").read_text())
+    assert {one["metadata"]["labels"]["release"] for one in (monitor, rule)} == {"p"}
+    opened = helm.objects({"monitoring": WATCHED, "coordinator": {"settings": {"open_reading": True}}})
+    assert "authorization" not in opened["ServiceMonitor", "t-coordinator"]["spec"]["endpoints"][0]
+
+
+# Edge clients as peers, and their parts
+
+
+def test_edge_clients_call_each_other_by_the_headless_service(helm: Helm) -> None:
+    objects = helm.objects({"edgeClients": EDGE | {"replicas": 5}})
+    edge, service = objects["StatefulSet", "t-edge-client"], objects["Service", "t-edge-client"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= edge["spec"]["template"]["metadata"]["labels"].items()
+    assert edge["spec"]["serviceName"] == "t-edge-client"
+    said = variables(edge)
+    assert said["SHOAL_EDGE__PEER_LISTEN"] == "0.0.0.0:9001"
+    assert said["SHOAL_EDGE__PEER_URL"] == "http://$(POD).t-edge-client.default.svc:9001"
+    assert json.loads(said["SHOAL_EDGE__OPTIONS"].replace("$(INDEX)", "4")) == {"part": 4, "parts": 5}
+    names = [one["name"] for one in pod_of(edge)["containers"][0]["env"]]
+    assert max(names.index("POD"), names.index("INDEX")) < names.index("SHOAL_EDGE__OPTIONS"), (
+        "else it is not filled in"
+    )
+    own = {"peerListen": "none", "options": {"a": 1}}
+    other = variables(helm.objects({"edgeClients": EDGE | {"settings": own}})["StatefulSet", "t-edge-client"])
+    assert (other["SHOAL_EDGE__PEER_LISTEN"], other["SHOAL_EDGE__OPTIONS"]) == ("none", '{"a":1}')
+    assert "SHOAL_EDGE__PEER_URL" not in other
+
+
+def test_pods_of_each_part_are_placed_apart(helm: Helm) -> None:
+    objects = helm.objects({"edgeClients": EDGE | {"gpus": 1, "nodeSelector": {"gpu": "yes"}}})
+    coordinator, edge = (pod_of(objects["StatefulSet", f"t-{part}"]) for part in ("coordinator", "edge-client"))
+    assert edge["nodeSelector"] == {"gpu": "yes"}
+    assert [one["key"] for one in edge["tolerations"]] == ["nvidia.com/gpu"]
+    assert {"nodeSelector", "tolerations"}.isdisjoint(coordinator)
+    for part, pod in (("coordinator", coordinator), ("edge-client", edge)):
+        for spread in pod["topologySpreadConstraints"]:
+            assert spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == part
+        budget = objects["PodDisruptionBudget", f"t-{part}"]["spec"]
+        assert budget["selector"]["matchLabels"]["app.kubernetes.io/component"] == part
+
+
+def test_users_code_reaches_no_database(helm: Helm) -> None:
+    policies = {"networkPolicy": {"enabled": True}, "edgeClients": EDGE}
+    reached = helm.objects(policies)["NetworkPolicy", "t-edge-client"]["spec"]
+    assert reached["policyTypes"] == ["Ingress", "Egress"]
+    to = [(one["ports"][0]["port"], [list(peer) for peer in one.get("to", [])]) for one in reached["egress"]]
+    assert to == [(53, []), (9001, [["podSelector"]]), (8080, [["podSelector"]])]
+    far = policies | {"edgeClients": EDGE | {"url": "https://far.example.org:8443/shoal"}}
+    assert helm.objects(far)["NetworkPolicy", "t-edge-client"]["spec"]["egress"][-1]["ports"][0]["port"] == 8443
+
+
+def test_an_ingress_holds_polls_and_takes_models_unless_told_otherwise(helm: Helm) -> None:
+    said = helm.objects({"coordinator": {"ingress": INGRESS}})["Ingress", "t-coordinator"]["metadata"]["annotations"]
+    assert said["a.example.org/b"] == "0"
+    assert said["nginx.ingress.kubernetes.io/proxy-body-size"] == "0"
+    assert said["nginx.ingress.kubernetes.io/proxy-request-buffering"] == "off"
+    assert int(said["nginx.ingress.kubernetes.io/proxy-read-timeout"]) > 2 * Settings().poll_s_max

@@ -309,10 +309,12 @@ def test_the_chart_uses_every_value_and_no_other() -> None:
     }
     known = {path[i:j] for path in leaves(values) for i in range(len(path)) for j in range(i + 1, len(path) + 1)}
     for path in used:
-        named = path[1:] if path[0] == "Values" else path
-        assert path[0] in {"Release", "Chart", "prefix", "settings"} or named in known, path
+        named = path[path[0] == "root" :]  # a named template is given the chart's root, a part's values, and some words
+        named = named[named[:1] in {("Values",), ("part",)} :]
+        own = {"Release", "Chart", "Files", "prefix", "settings", "component", "name"}
+        assert not named or named[0] in own or named in known, path
     said = {word for path in used for word in path} | roots
-    whole = {"limits", "requests"}  # are handed on as they stand
+    whole = {"limits", "requests", "annotations"}  # are handed on as they stand
     for path in leaves(values):
         assert path[-1] in said or whole & set(path), path
 

@@ -58,8 +58,9 @@ def test_a_proxy_holds_polls_open_and_looks_at_life_alone(name: str) -> None:
     assert "readyz" not in text, "one job in trouble would turn every node away"
     assert "shutdown-sessions" not in text
     assert "Retry-After 5" in text, "while it reaches no coordinator"
-    if name != "nginx.conf":  # which notices by the requests themselves
-        assert "/healthz" in text
+    if name == "haproxy.cfg":  # the others notice by the requests themselves
+        assert "GET /healthz" in text
+        assert "rstatus ^(200|503)$" in text, "a full coordinator lives"
     waits = [int(found) for found in re.findall(r"(?:timeout server|proxy_read_timeout|header_timeout) (\d+)s", text)]
     assert len(waits) == 1
     assert waits[0] > 2 * Settings().poll_s_max

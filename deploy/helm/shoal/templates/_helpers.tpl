@@ -5,6 +5,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{- /* What a pod of one part has beside its containers: `root` is the chart's, `part` its values, `component` its label. */ -}}
 {{- define "shoal.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -15,14 +16,54 @@ securityContext:
   fsGroup: 10001
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
-{{- with .Values.imagePullSecrets }}
+{{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with .part.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with .part.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $tolerations := .part.tolerations | default list }}
+{{- if .part.gpus }}
+{{- $tolerations = append $tolerations (dict "key" "nvidia.com/gpu" "operator" "Exists" "effect" "NoSchedule") }}
+{{- end }}
+{{- with $tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $context := . }}
+{{- with .part.spreadOver }}
+topologySpreadConstraints:
+{{- range . }}
+  - topologyKey: {{ . }}
+    maxSkew: 1
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "shoal.selector" $context | nindent 8 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "shoal.selector" -}}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- /* How many pods of a part may be taken away at once, by those who drain machines. */ -}}
+{{- define "shoal.disruption" -}}
+{{- $context := . }}
+{{- with .part.maxUnavailable }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ $context.name }}
+  labels: {{- include "shoal.labels" $context.root | nindent 4 }}
+spec:
+  maxUnavailable: {{ . }}
+  selector:
+    matchLabels: {{- include "shoal.selector" $context | nindent 6 }}
 {{- end }}
 {{- end }}
 
