@@ -346,6 +346,7 @@ _MESSAGES: dict[str, type] = {
         message.Stop,
         message.Switch,
         message.Drain,
+        message.Change,
     )
 }
 _EVENTS: dict[str, type] = _MESSAGES | {k.__name__.lower(): k for k in (machine.Timer, machine.Boot, machine.Lost)}

@@ -170,6 +170,8 @@ def _job(coordinator: Coordinator, record: Record, driver: Driver, known: histor
         up_bytes=coordinator.ledger.totals[driver.name, "up"],
         down_bytes=coordinator.ledger.totals[driver.name, "down"],
         spec=spec.model_dump(mode="json"),
+        changed=hub.changed,
+        awaited=hub.awaited,
         tags=list(record.tags),
         labels=labelled(record),
     )

@@ -98,7 +98,7 @@ _HINTS = (
 """What to do about an error that does not say it, by the beginning of its code."""
 TEXT_CODE, TEXT_HINT = "text.invalid", "send UTF-8 without NUL characters and without halves of characters"
 """For texts that cannot be stored and shown everywhere."""
-METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 PAGE = "/{path:path}"
 """The route that answers every path with the dashboard's page."""
 RETRY_AFTER_S = {503: 2, 507: 10}

@@ -110,6 +110,10 @@ class Job(BaseModel):
     up_bytes: int = Field(description="from nodes to the coordinator, heads and polls included, and to each other")
     down_bytes: int
     spec: dict[str, Any]
+    changed: dict[str, float] = Field(
+        {}, description="settings that an operator has changed since", examples=[{"algorithm.lr": 0.05}]
+    )
+    awaited: dict[str, float] = Field({}, description="the same, of those that begin with the next version")
     tags: list[str] = []
     labels: dict[str, int] = Field({}, description="promoted versions, by label", examples=[{"production": 12}])
 

@@ -33,6 +33,8 @@ class AsyncSGD(Algorithm):
     alike: ClassVar[bool] = True
     gossips: ClassVar[bool] = False
 
+    changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
+
     epochs: float = 0.0
     """Not used: an order is for one mini-batch."""
     lr: float = 0.03

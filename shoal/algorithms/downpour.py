@@ -30,6 +30,8 @@ class Downpour(ServerStep):
     title: ClassVar[str] = "Downpour SGD (Dean et al. 2012)"
     alike: ClassVar[bool] = True
 
+    changeable: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "lr")
+
     epochs: float = 0.0
     """Not used: an order is for so many mini-batches."""
     steps: int = 5

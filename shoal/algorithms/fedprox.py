@@ -33,6 +33,8 @@ class FedProx(Algorithm):
     title: ClassVar[str] = "FedProx (Li et al. 2020)"
     divides: ClassVar[Divides] = "weights"
 
+    changeable: ClassVar[tuple[str, ...]] = ("epochs", "batch_size", "lr", "mu")
+
     mu: float = 0.1
     """The strength of the spring; 0: federated averaging. Too great a one slows learning down."""
     plain: bool = False

@@ -25,6 +25,8 @@ class FedSGD(Algorithm):
     title: ClassVar[str] = "Federated SGD (McMahan et al. 2017)"
     divides: ClassVar[Divides] = "weights"
 
+    changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
+
     epochs: float = 1.0
     """Always one pass: the gradient of all local data."""
     batch_size: int = 0

@@ -42,6 +42,8 @@ class LargeBatch(Algorithm):
     synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "sums"
 
+    changeable: ClassVar[tuple[str, ...]] = ("lr",)
+
     epochs: float = 0.0
     """Not used: a version is one batch."""
     lr: float = 0.02

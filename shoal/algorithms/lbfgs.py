@@ -50,6 +50,8 @@ class LBFGS(Algorithm):
     synchronous: ClassVar[bool] = True
     divides: ClassVar[Divides] = "sums"
 
+    changeable: ClassVar[tuple[str, ...]] = ()
+
     epochs: float = 1.0
     """Always one pass: the gradient of all local data."""
     batch_size: int = 0

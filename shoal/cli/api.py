@@ -115,6 +115,10 @@ class Api:
         """Set something instead of what it was."""
         return self._json("PUT", path, body=body)
 
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Change a part of something."""
+        return self._json("PATCH", path, body=body)
+
     def delete(self, path: str, **params: Any) -> dict[str, Any]:
         """Remove something."""
         return self._json("DELETE", path, params=params or None)

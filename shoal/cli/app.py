@@ -118,7 +118,7 @@ COMMANDS = (
         "jobs",
         "shoal.cli.clone:app",
         THERE,
-        "Jobs at a coordinator: list, show, pause, resume, stop, clone, tag, remove.",
+        "Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove.",
     ),
     Entry(
         "nodes",

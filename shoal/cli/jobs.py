@@ -14,12 +14,12 @@ from shoal.core.errors import ShoalError
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, clone, tag, remove.")
+app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove.")
 
 
 @app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Jobs at a coordinator: list, show, pause, resume, stop, clone, tag, remove. Alone: list."""
+    """Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove. Alone: list."""
     hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
         list_jobs(url=url, token=token)
@@ -126,6 +126,9 @@ def summary(job: dict[str, Any]) -> Table:
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", _taking_part(job))]
+    for name, text in (("changed", "changed"), ("awaited", "next round")):
+        if job.get(name):
+            rows.append((text, safe(", ".join(f"{key} = {value:g}" for key, value in job[name].items()))))
     if job.get("tags"):
         rows.append(("tags", safe(", ".join(job["tags"]))))
     if job["metrics"]:
@@ -238,6 +241,35 @@ def remove(job: Job, yes: Yes = False, url: Url = None, token: Token = None) -> 
         )
         api.delete(path)
     out.answer({"removed": job}, f"{safe(job)} is removed")
+
+
+@app.command("set")
+def set_values(
+    job: Job,
+    values: Annotated[
+        list[str], typer.Argument(metavar="SETTING...", help="KEY=VALUE, as in the job file", show_default=False)
+    ],
+    why: Why = "",
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Change settings of a job that runs, from its next round on: learning rate, batch size, epochs, deadline, rounds …
+
+    Example: shoal jobs set digits algorithm.lr=0.05 --why "the loss stands still"
+
+    What the model or its history depends on cannot be changed: clone the job for that.
+    """
+    from shoal.cli.api import connect, segment
+    from shoal.cli.values import assignments
+
+    wanted = assignments(values, "KEY=VALUE")
+    for key, value in wanted.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            hint = "what is no number is changed in a clone: shoal jobs clone JOB --set KEY=VALUE"
+            raise ShoalError(f"{key}: {value!r} is no number", code="usage.invalid", hint=hint)
+    with connect(url, token) as api:
+        found = api.patch(f"/jobs/{segment(job)}", {"values": wanted, "why": why})
+    out.answer({"job": found}, summary(found))
 
 
 @app.command("tag")

@@ -111,6 +111,9 @@ class Algorithm:
     rebuilds: ClassVar[bool] = False
     """Whether `fold` needs what the node was sent (`Update.sent`), to rebuild a model from its difference to that."""
 
+    changeable: ClassVar[tuple[str, ...]] = ("epochs", "batch_size", "lr")
+    """Fields that an operator may change while a job runs: those that every order reads anew."""
+
     alike: ClassVar[bool] = False
     """Whether every report counts alike, whatever its node holds; else by its weight."""
 

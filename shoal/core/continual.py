@@ -34,6 +34,8 @@ class Continual(Algorithm):
 
     based: ClassVar[bool] = True
 
+    changeable: ClassVar[tuple[str, ...]] = ("lr",)
+
     steps: int = 10
     """b: mini-batches between two checks."""
     batch_size: int = 10

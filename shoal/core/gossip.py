@@ -280,11 +280,9 @@ class Gossip:
         self._turned_at, self._turn_at = -inf, inf
         self.memory: Ref | None = None
         self.order: Order | None = None
-        self.halted = ""
-        self._adopted = False
-        self._begun = 0
-        self._failures = 0
-        self._retry_at = inf
+        self.halted, self._adopted = "", False
+        self._begun, self._failures, self._retry_at = 0, 0, inf
+        self.settings: Metrics = {}  # those that the hub has changed, for every local round
         self._kept: tuple[Slots, Ref] | None = None
         self._saved: dict[str, Any] | None = None
 
@@ -304,7 +302,7 @@ class Gossip:
         ref = Ref(*state["slots"])
         me.slots, me.weight, me.round, me.seen = me.bodies.get(ref), state["weight"], state["round"], state["seen"]
         gossip._kept = me.slots, ref
-        gossip.memory = ref_of(state["memory"])
+        gossip.memory, gossip.settings = ref_of(state["memory"]), state.get("settings", {})
         mixer.restore(state["mixer"])
         gossip._fit()
         me.meter.restore(state.get("budget"))
@@ -321,7 +319,8 @@ class Gossip:
             "slots": ref_state(self._ref()),
             "memory": ref_state(self.memory),
             "mixer": self.mixer.state(),
-            "budget": self.me.meter.state(),
+            "budget": me.meter.state(),
+            "settings": self.settings,
         }
 
     def names(self) -> list[Ref]:
@@ -408,7 +407,8 @@ class Gossip:
         seed = self.plan.seed_of(me.round + 1, me.node)
         body = me.bodies.put(self.algorithm.order(me.slots, me.node, "train"))
         once = self.algorithm.based  # who would go on until somebody asks is asked after one piece
-        self.order = Order((me.boot, self._begun), me.node, "gossip", me.round, seed, body, recall=once)
+        number, told = (me.boot, self._begun), self.settings
+        self.order = Order(number, me.node, "gossip", me.round, seed, body, numbers=told, recall=once)
         return [Work(self.order, self.memory)]
 
     def _worked(self, done: Done, now: float) -> list[PeerEffect]:

@@ -29,13 +29,14 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.core.algorithm import Algorithm, Update, tree_slot
-from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.errors import InvalidJob, InvalidPayload, Refused
 from shoal.core.filter import packed, unpack
 from shoal.core.hub_acts import HubActs
 from shoal.core.machine import Boot, Effect, Event, Lost, Measured, Note, Send, Timer
 from shoal.core.message import (
     Ack,
     Bodies,
+    Change,
     Drain,
     Fail,
     Idle,
@@ -58,6 +59,7 @@ from shoal.core.message import (
 from shoal.core.metric import EVAL_ASKED, FINISHED, Means
 from shoal.core.plan import Plan
 from shoal.core.schedule import Close, Schedule
+from shoal.core.settings_change import configured, current
 from shoal.core.tree import Layout, Slots
 
 __all__ = ["Hub", "Plan"]
@@ -84,6 +86,7 @@ class Hub(HubActs):
             Stop: self._stop,
             Switch: self._switch,
             Drain: self._drain,
+            Change: self._change,
             Boot: self._boot,
             Timer: lambda _event, _now: [],
         }
@@ -362,6 +365,29 @@ class Hub(HubActs):
             return [Note("state", f"stops after this round: {why}", self.version), *back]
         return self._end("stopped", why)
 
+    def _change(self, event: Change, now: float) -> list[Effect]:
+        """Settings are other ones from the next version on; at once, where no order of this one has been given."""
+        try:
+            told = self._changed(event)
+        except InvalidJob as error:
+            return [Note("warning", f"settings are not changed: {error.message}", self.version)]
+        self.awaited = self.awaited | event.values
+        at_once = self.phase == "waiting" or self.gathered.opened is None
+        if at_once:
+            self.adopt_changes()
+        begins = self.version + (1 if at_once else 2)
+        return [Note("state", f"from version {begins} on: {told} ({event.why})", self.version)]
+
+    def _changed(self, event: Change) -> str:
+        """Return what a change does, for people. Raises `InvalidJob` where it may not be made, or not now."""
+        if self.phase not in ("waiting", "running") or self.mode != "server":
+            raise InvalidJob(f"the job is {'with its nodes' if self.phase == 'running' else self.phase}")
+        held = self.changed | self.awaited
+        before, after = configured(self._given, held), configured(self._given, held | event.values)
+        if after[0].versions <= self.version:
+            raise InvalidJob(f"there are {self.version} versions already")
+        return ", ".join(f"{key} {current(before, key):g} → {current(after, key):g}" for key in sorted(event.values))
+
     # Away and back
 
     def _switch(self, event: Switch, now: float) -> list[Effect]:
@@ -411,6 +437,7 @@ class Hub(HubActs):
         closed = self._close(Close(why, rebase=self.schedule.anchored), now) if self.gathered.reports else []
         self._withdraw()
         self.clear_round()
+        self.adopt_changes()
         return closed
 
     def _boot(self, event: Boot, now: float) -> list[Effect]:

@@ -13,6 +13,7 @@ from shoal.core.message import Kind, Metrics, Order, OrderId, Ref, Stop
 from shoal.core.roster import DEADLINES_KEPT
 from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
 from shoal.core.selection import listed
+from shoal.core.settings_change import sent
 from shoal.core.shards import Sharded
 from shoal.core.tree import Slots
 from shoal.core.trial import Trial
@@ -185,7 +186,7 @@ class HubActs(HubBounds):
             seed=self.plan.seed if kind == "init" else self.plan.seed_of(self.version, node, again),
             body=self.body(slots if whole else self.anchor.sent(slots)) if slots else None,
             base=self.anchor.base if slots and not whole else None,
-            numbers=self._told() if kind == "train" else {} if plain else self.anchor.numbers | probe,
+            numbers=self._numbers_of(kind, plain),
             until=self.schedule.ahead if kind == "train" else 0,
         )
         self.roster[node].give(order)
@@ -194,6 +195,13 @@ class HubActs(HubBounds):
         self.gathered.failed.discard(node)
         self.gathered.recalled.discard(node)  # of the order that it had before
         return order
+
+    def _numbers_of(self, kind: Kind, plain: bool) -> Metrics:
+        """Return what an order of that kind tells beside its body; `plain`: to one who may hold no base."""
+        settings = sent(self.changed) if kind in ("train", "gossip") else {}
+        if kind == "train":
+            return self._told() | settings
+        return settings if plain else self.anchor.numbers | self.is_probe(kind)
 
     def _told(self) -> Metrics:
         """What nodes are told: a name with a dot is the schedule's own business."""
@@ -229,6 +237,7 @@ class HubActs(HubBounds):
             self.anchor.rebase(self.bodies, self.slots)
         if self.mode == "returning":
             view = replace(view, reports=())  # they violate nothing
+        self.adopt_changes()
         self.numbers = self.schedule.numbers(view, close)
         effects: list[Effect] = [
             *capped,

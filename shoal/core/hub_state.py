@@ -19,6 +19,7 @@ from shoal.core.plan import Plan
 from shoal.core.roster import Member, Roster, order_refs
 from shoal.core.schedule import Schedule, View, Wait
 from shoal.core.selection import listed
+from shoal.core.settings_change import configured
 from shoal.core.shards import Sharded
 from shoal.core.sums import Totals
 from shoal.core.tree import ModelForm, Slots, Tree
@@ -39,6 +40,8 @@ PLAIN = (
     "epoch",
     "left_out",
     "waits",
+    "changed",
+    "awaited",
 )
 """What a snapshot takes as it is; the rest needs a form of its own."""
 
@@ -63,6 +66,11 @@ class HubState:
 
     def __init__(self, plan: Plan, algorithm: Algorithm, schedule: Schedule, bodies: Bodies) -> None:
         self.plan, self.algorithm, self.schedule, self.bodies = plan, algorithm, schedule, bodies
+        self._given = plan, algorithm, schedule
+        self.changed: Metrics = {}
+        """Settings that have another value than the job file says, by their keys."""
+        self.awaited: Metrics = {}
+        """The same, of those that the next version will have."""
         self.phase: Phase = "waiting"
         self.mode: Mode = "server"
         self.paused_at: float | None = None
@@ -100,6 +108,11 @@ class HubState:
         self.gathered = Gathered(self.plan.sums, self.nothing())
         self._stored: dict[tuple[frozenset[str], bool], Ref] = {}
         self.calm: Calm | None = None
+
+    def adopt_changes(self) -> None:
+        """Let the settings hold that were changed since the last version."""
+        self.changed, self.awaited, self.calm = self.changed | self.awaited, {}, None
+        self.plan, self.algorithm, self.schedule = configured(self._given, self.changed)
 
     def nothing(self) -> Totals:
         """A sum of nothing yet: in one piece, or split over shards."""
@@ -276,6 +289,7 @@ class HubState:
         """Become what `state` says."""
         for name in PLAIN:
             setattr(self, name, state.get(name, getattr(self, name)))  # a snapshot may be older than the name
+        self.plan, self.algorithm, self.schedule = configured(self._given, self.changed)
         self.seconds, self.roster = tuple(state["seconds"]), Roster.restore(state["roster"])
         self.recent, self.limited = Recent.restore(state["recent"]), dict(state["limited"])
         self.latest = LatestMeans.restore(state["latest"])

@@ -13,7 +13,7 @@
                     Ack      your report or failure is durable, and whether it counted
                     Stop     the job has ended
                     Lease    I am here, in this term
-    operator -> hub Pause, Resume, Stop, Switch, Drain
+    operator -> hub Pause, Resume, Stop, Switch, Drain, Change
 
 Bodies (models, updates) never travel inside: `Ref` names one by the SHA-256 of its bytes.
 """
@@ -245,6 +245,14 @@ class Switch:
 
 
 @dataclass(frozen=True)
+class Change:
+    """Let settings have other values from the next version on (`shoal.core.settings_change`), by their keys."""
+
+    values: Metrics
+    why: str = "by an operator"
+
+
+@dataclass(frozen=True)
 class Drain:
     """Ask this node nothing more, or (with an empty `why`) ask it again. It stays a member, and its memory stays.
 
@@ -274,8 +282,9 @@ Message = (
     | Resume
     | Switch
     | Drain
+    | Change
 )
-ToHub = Join | Poll | Knock | Status | Report | Fail | Pause | Resume | Switch | Drain
+ToHub = Join | Poll | Knock | Status | Report | Fail | Pause | Resume | Switch | Drain | Change
 """What a hub alone is told."""
 
 

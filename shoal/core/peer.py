@@ -104,17 +104,15 @@ class Peer:
         self.algorithm, self.filters, self.bodies = algorithm, filters, bodies
         self.failover, self.population = failover, population
         self.state: State = "coordinated"
-        self.term = 0
-        self.base = Base()
+        self.term, self.base = 0, Base()
         self.gossip: Gossip | None = None
         self.order: Order | None = None  # the hub's standing order to carry on, if it knows that we do
         self.live: frozenset[str] = frozenset()
         self.roster: frozenset[str] | None = None  # everybody who is admitted, if that is known
         self.voices = Voices(self.node, failover.ttl_s)
         self.meter = Meter()  # of all bytes among peers; `begin` and `revive` give it to who gossips
-        self._since = 0.0  # when the present state was entered
+        self._since, self._worker_at, self._own_at = 0.0, inf, inf  # when the present state was entered; alarms
         self._answering: float | None = None  # since when the hub has been answering without a pause
-        self._worker_at = self._own_at = inf
         self._saved: dict[str, Any] | None = None
 
     @property
@@ -127,9 +125,9 @@ class Peer:
         self.base = Base(kept["version"], ref_of(kept["model"]))
         self._fit()
         self.meter.restore(kept.get("budget"))
-        if kept["gossip"] is not None:
-            self.gossip = self._revive(kept["gossip"])
-            self.state = "away"  # a handover that was under way is ordered again
+        self.worker.settings = kept.get("settings", {})
+        if kept["gossip"] is not None:  # a handover that was under way is ordered again
+            self.gossip, self.state = self._revive(kept["gossip"]), "away"
             self.worker.forget((self.term, 0))  # what was spooled is in the model
 
     def kept(self) -> dict[str, Any]:
@@ -142,6 +140,7 @@ class Peer:
             "model": ref_state(self.base.model),
             "gossip": self.gossip.state() if self.gossip is not None else None,
             "budget": self.meter.state(),
+            "settings": self.worker.settings,
         }
 
     def names(self) -> list[Ref]:
@@ -362,7 +361,8 @@ class Peer:
         assert base.model is not None
         slots, in_hand = carried_on(self.algorithm, self.filters, self.bodies, base.model, work or in_hand)
         self.gossip = gossip = self._begin(slots)
-        gossip.me.live, gossip.me.roster, gossip.memory = self.live, self.roster, self.worker.memory
+        gossip.me.live, gossip.me.roster = self.live, self.roster
+        gossip.memory, gossip.settings = self.worker.memory, self.worker.settings
         self._enter("away", now)
         effects = list(gossip.adopt(in_hand)) if in_hand is not None else []
         return effects + self._from_gossip(gossip.start(now))

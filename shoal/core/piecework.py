@@ -15,6 +15,7 @@ from shoal.core.anchor import received
 from shoal.core.filter import UNSENT, Filter, pack_all
 from shoal.core.learner import Learner, Tick, no_tick
 from shoal.core.message import Order, Status
+from shoal.core.settings_change import adjusted
 from shoal.core.tree import Slots
 
 
@@ -73,7 +74,7 @@ class Piecework:
         return replace(made, slots=slots, memory=(mine if made.memory is None else made.memory) | left)
 
     def _begin(self, order: Order) -> None:
-        self.begun = True
+        self.begun, self.algorithm = True, adjusted(self.algorithm, order.numbers)
         self.slots, self.base = received(order, self.slots, self.base, self.filters)
 
     def may_go_on(self, order: Order) -> bool:

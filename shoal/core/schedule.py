@@ -175,6 +175,8 @@ class Schedule:
 
     measures: ClassVar[bool] = False
     """Whether it lets candidates measure the model, where the selection wants that, before it picks some of them."""
+    changeable: ClassVar[tuple[str, ...]] = ("deadline_s", "min_nodes")
+    """Fields that an operator may change while a job runs: those that nothing kept depends on."""
     again: ClassVar[bool] = False
     """Whether it asks nodes anew that have reported for a version already."""
 

@@ -41,6 +41,7 @@ from shoal.core.message import (
     Idle,
     Join,
     Leave,
+    Metrics,
     Order,
     OrderId,
     Poll,
@@ -50,6 +51,7 @@ from shoal.core.message import (
     Stop,
 )
 from shoal.core.roster import amendment
+from shoal.core.settings_change import sent
 
 
 class Worker:
@@ -62,6 +64,8 @@ class Worker:
         self.said: Report | Fail | None = None
         self.pending: Ref | None = None
         self.over: OrderId = (-1, -1)  # the newest order that has been dealt with
+        self.settings: Metrics = {}
+        """Settings that the last order gave other values, by their keys."""
         self.welcomed = False
         self.stopped = ""
 
@@ -117,6 +121,8 @@ class Worker:
             return []
         cancel = [Cancel(self.order.id)] if self.order is not None and self.working else []
         self.order, self.status, self.said, self.pending = order, None, None, None
+        if order.kind in ("train", "gossip"):
+            self.settings = sent(order.numbers)
         return [*cancel, Work(order, self.memory)]
 
     def _amend(self, amended: Amendment) -> list[Effect]:

@@ -32,6 +32,7 @@ class Buffer(Schedule):
     versions: ClassVar[int] = 100
     renews: ClassVar[bool] = True
     again: ClassVar[bool] = True
+    changeable: ClassVar[tuple[str, ...]] = ("size", "deadline_s", "min_nodes")
 
     size: int = 1
     """K: reports that make a version. Fewer do when nobody is left to wait for."""

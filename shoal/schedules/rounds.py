@@ -40,6 +40,7 @@ class Rounds(Schedule):
     title: ClassVar[str] = "Synchronous rounds"
     renews: ClassVar[bool] = True
     measures: ClassVar[bool] = True
+    changeable: ClassVar[tuple[str, ...]] = ("cohort", "fraction", "over", "deadline_s", "quorum", "min_nodes")
 
     cohort: int = 0
     """Reports that a round wants; 0: take `fraction` of the members."""

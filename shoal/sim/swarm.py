@@ -18,6 +18,7 @@ from shoal.core.hub import Plan
 from shoal.core.machine import Result
 from shoal.core.message import Bodies, Order, Ref, Status
 from shoal.core.schedule import Schedule
+from shoal.core.settings_change import changeable
 from shoal.core.tree import scale
 from shoal.filters.delta import Delta
 from shoal.filters.half import Half
@@ -90,7 +91,9 @@ def draw(seed: int) -> Scenario:
         return draw_storm(seed, rng)
     if kind < 0.85:
         scenario = draw_drift(seed, rng)
-        return replace(scenario, acts=(*scenario.acts, *draining(seed, scenario.setup)))
+        return replace(
+            scenario, acts=(*scenario.acts, *draining(seed, scenario.setup), *changing(seed, scenario.setup))
+        )
     return draw_stall(seed, rng)
 
 
@@ -106,7 +109,7 @@ def draw_storm(seed: int, rng: Random) -> Scenario:
     filters = Random(f"filters of {seed}").choice((*FILTERS, *DIFFERENCES, (), (), ()))
     return Scenario(
         replace(setup, plan=replace(setup.plan, filters=filters)),
-        (*draw_acts(rng, nodes, late, frail, faults.until_s), *draining(seed, setup)),
+        (*draw_acts(rng, nodes, late, frail, faults.until_s), *draining(seed, setup), *changing(seed, setup)),
         late,
         {node: rng.choice((0.3, 1.0, 2.0, 8.0)) for node in nodes},
         failing=rng.choice((0.0, 0.05, 0.3, 0.8)),
@@ -275,6 +278,25 @@ def draining(seed: int, setup: Setup) -> tuple[Act, ...]:
     return tuple(acts)
 
 
+def changing(seed: int, setup: Setup) -> tuple[Act, ...]:
+    """Settings that an operator changes meanwhile, none so that more nodes are needed. (From a source of its own.)"""
+    rng, schedule = Random(f"changing of {seed}"), setup.schedule
+    drawn: dict[str, float] = {
+        "algorithm.lr": rng.choice((0.05, 0.2)),
+        "algorithm.batch_size": rng.randint(1, 64),
+        "rounds": rng.randint(1, setup.plan.versions + 2),
+        "schedule.min_nodes": rng.randint(1, max(1, schedule.least)),
+        "schedule.quorum": rng.randint(1, int(getattr(schedule, "quorum", 1))),
+        "schedule.deadline_s": float(getattr(schedule, "deadline_s", 0.0)) * rng.choice((0.5, 1.0, 2.0)),
+    }
+    known = [key for key in drawn if key in changeable(setup.algorithm, schedule)]
+    acts = []
+    for _ in range(rng.randint(1, 4) if rng.random() < 0.4 else 0):
+        values = tuple((key, drawn[key]) for key in sorted(rng.sample(known, rng.randint(1, len(known)))))
+        acts.append(Act(rng.random() * setup.faults.until_s, "change", values=values))
+    return tuple(acts)
+
+
 def vanishing(rng: Random, frail: frozenset[str], until_s: float) -> tuple[Act, ...]:
     """Frail nodes that are seen no more."""
     return tuple(Act(rng.random() * until_s, "vanish", node) for node in sorted(frail) if rng.random() < 0.5)
@@ -374,8 +396,8 @@ def run(scenario: Scenario, tell: Callable[[str], None] | None = None) -> World:
     if not over:
         where = f"{world.clock.now:.0f} s and {world.clock.steps} steps"
         raise Violation(f"ends: after {where} the job is {hub.phase} at version {hub.version}")
-    if hub.phase == "done" and hub.version != scenario.setup.plan.versions and not hub.schedule.anchored:
-        raise Violation(f"numbered: done at version {hub.version} of {scenario.setup.plan.versions}")
+    if hub.phase == "done" and hub.version != hub.plan.versions and not hub.schedule.anchored:
+        raise Violation(f"numbered: done at version {hub.version} of {hub.plan.versions}")
     return world
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from shoal.core.algorithm import Algorithm
 from shoal.core.hub import Hub, Plan
 from shoal.core.machine import Event, Rejected
-from shoal.core.message import About, Drain, Join, Message, Order, Pause, Poll, Ref, Resume, Stop
+from shoal.core.message import About, Change, Drain, Join, Message, Order, Pause, Poll, Ref, Resume, Stop
 from shoal.core.schedule import Schedule
 from shoal.sim.bodies import MemoryBodies
 from shoal.sim.clock import Clock
@@ -39,9 +39,13 @@ class Act:
     """Something that people do, at a time in seconds."""
 
     at: float
-    what: Literal["start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "stop now", "stop round"]
+    what: Literal[
+        "start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "change", "stop now", "stop round"
+    ]
     node: str = ""
     """Who starts, leaves, or vanishes without a word, or whom an operator drains, blocks or allows again."""
+    values: tuple[tuple[str, float], ...] = ()
+    """Settings that an operator changes, by their keys."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,8 @@ class World:
         elif act.what in ("drain", "block", "allow"):
             self.held[act.node] = "" if act.what == "allow" else f"{act.what}ed"
             self._hold(act.node)
+        elif act.what == "change":
+            self._ask(Change(dict(act.values)))
         elif act.what == "pause":
             self._ask(Pause())
         elif act.what == "resume":

@@ -67,7 +67,7 @@ class FakeCoordinator:
             def do_GET(self) -> None:
                 fake.answer(self)
 
-            do_POST = do_PUT = do_DELETE = do_GET
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
             def date_time_string(self, timestamp: float | None = None) -> str:
                 return super().date_time_string(time.time() + fake.clock_ahead_s)

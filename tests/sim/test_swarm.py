@@ -40,7 +40,7 @@ def test_the_swarm_is_varied() -> None:
     assert {len(setup.plan.filters) for setup in drifting} == {0, 1, 2}
     assert {one.name for setup in setups for one in setup.plan.filters} == {"delta", "half", "quantize", "top_k"}
     assert {act.what for scenario in drawn for act in scenario.acts} == {
-        *("start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "stop now", "stop round")
+        *("start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "change", "stop now", "stop round")
     }
     for share in (
         [setup.faults.loss > 0 for setup in setups],

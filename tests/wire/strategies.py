@@ -57,6 +57,7 @@ MESSAGES: dict[type, st.SearchStrategy] = {
     message.Idle: st.builds(message.Idle, ORDERS),
     message.Ack: st.builds(message.Ack, ORDERS, st.booleans(), TEXTS),
     message.Lease: st.builds(message.Lease, TERMS),
+    message.Change: st.builds(message.Change, METRICS, TEXTS),
     message.Pause: st.builds(message.Pause, TEXTS),
     message.Resume: st.builds(message.Resume, TEXTS),
     message.Stop: st.builds(message.Stop, TEXTS, st.sampled_from(["now", "round"])),

@@ -47,6 +47,7 @@ MESSAGES: tuple[message.Message, ...] = (
     message.Ack(ORDER, True, "counted"),
     message.Lease(4),
     message.Pause(),
+    message.Change({"algorithm.lr": 0.05}),
     message.Resume(),
     message.Stop(),
     message.Switch("gossip"),

@@ -229,7 +229,11 @@ export interface paths {
         delete: operations["remove_api_v1_jobs__job__delete"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change
+         * @description Let settings have other values from the job's next version on; at once, where none is being made.
+         */
+        patch: operations["change_api_v1_jobs__job__patch"];
         trace?: never;
     };
     "/api/v1/jobs/{job}/bands": {
@@ -2080,10 +2084,29 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
+            /**
+             * Awaited
+             * @description the same, of those that begin with the next version
+             * @default {}
+             */
+            awaited?: {
+                [key: string]: number;
+            };
             /** @description of the versions whose accuracy is complete */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
+            /**
+             * Changed
+             * @description settings that an operator has changed since
+             * @default {}
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
+             */
+            changed?: {
+                [key: string]: number;
+            };
             /** Created At */
             created_at: string;
             /** Down Bytes */
@@ -2235,10 +2258,29 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
+            /**
+             * Awaited
+             * @description the same, of those that begin with the next version
+             * @default {}
+             */
+            awaited?: {
+                [key: string]: number;
+            };
             /** @description of the versions whose accuracy is complete */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
+            /**
+             * Changed
+             * @description settings that an operator has changed since
+             * @default {}
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
+             */
+            changed?: {
+                [key: string]: number;
+            };
             /** Created At */
             created_at: string;
             /** Down Bytes */
@@ -3929,6 +3971,26 @@ export interface components {
             role: ("operator" | "viewer") | null;
         };
         /**
+         * Settings
+         * @description Settings of a job that are to have other values, by their keys in the job file.
+         */
+        Settings: {
+            /**
+             * Values
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
+             */
+            values: {
+                [key: string]: number;
+            };
+            /**
+             * Why
+             * @default
+             */
+            why?: string;
+        };
+        /**
          * ShownLine
          * @description A line of a node's log. `n` counts from the start of its process.
          */
@@ -4889,6 +4951,44 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    change_api_v1_jobs__job__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Settings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];

@@ -1,0 +1,83 @@
+"""Settings of a running job, changed over the API: what is shown, what is refused, and what a restart knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.coordinator.server import Inside, inside, until
+from tests.coordinator.stage import Stage, order_of, problem, set_up
+
+LR = {"algorithm.lr": 0.05}
+
+
+def change(running: Inside, values: dict[str, Any], job: str = "main") -> httpx.Response:
+    return running.request("PATCH", f"/api/v1/jobs/{job}", json={"values": values, "why": "it oscillates"})
+
+
+def close(stage: Stage) -> None:
+    for node in ("n0", "n1"):
+        assert stage.report(node=node).status_code == 200
+
+
+def test_a_change_is_shown_kept_and_told_to_nodes(tmp_path: Path) -> None:
+    """With the next round, also after a crash of the coordinator in between."""
+    with inside(tmp_path / "data") as running:
+        stage = set_up(running)
+        found = change(running, LR).json()
+        assert (found["changed"], found["awaited"], found["spec"]["algorithm"].get("lr", 0.1)) == ({}, LR, 0.1)
+        told = "from version 2 on: algorithm.lr 0.1 → 0.05 (it oscillates)"
+        until("the note", lambda: running.get("/jobs/main/notes", kind="state")["notes"][-1]["text"] == told)
+        assert stage.orders["n0"].numbers == {}
+        close(stage)
+        assert order_of(stage.nodes[0], "main")[0].numbers == LR
+        assert (running.job("main")["changed"], running.job("main")["awaited"]) == (LR, {})
+        assert change(running, {"schedule.deadline_s": 60.5}).status_code == 200
+        lines = running.request("GET", "/api/v1/jobs/main/export").text
+        assert '"changed":{"algorithm.lr":0.05}' in lines.replace(": ", ":")
+        assert "algorithm.lr 0.1 → 0.05" in lines
+        stage.close()
+    with inside(tmp_path / "data") as running:
+        again = running.job("main")
+        assert (again["changed"], again["awaited"]) == (LR, {"schedule.deadline_s": 60.5})
+        assert running.driver("main").hub.algorithm.lr == 0.05
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with inside(tmp_path_factory.mktemp("settings") / "data") as running:
+        made = set_up(running)
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "told"),
+    [
+        ({"seed": 3}, "job.fixed", "seed cannot be changed"),
+        ({"algorithm.name": 1}, "job.fixed", "algorithm.name cannot"),
+        ({"algorithm.lr": 0.5, "filters": 1}, "job.fixed", "filters cannot"),
+        ({"schedule.deadline_s": -1}, "job.invalid", "deadline_s"),
+        ({"algorithm.batch_size": 1.5}, "job.invalid", "batch_size"),
+        ({"rounds": 0}, "job.invalid", "0 versions already"),
+        ({}, "request.invalid", ""),
+        ({"algorithm.lr": "fast"}, "request.invalid", ""),
+    ],
+)
+def test_what_may_not_change_is_refused_by_name(stage: Stage, values: dict[str, Any], code: str, told: str) -> None:
+    before = stage.picture()
+    answer = change(stage.running, values)
+    assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
+    assert told in answer.json()["detail"]
+    assert answer.json()["hint"]
+    assert stage.picture() == before
+
+
+def test_a_job_that_has_ended_keeps_its_settings(tmp_path: Path) -> None:
+    with inside(tmp_path / "data") as running:
+        set_up(running).close()
+        running.post("/jobs/main/stop")
+        problem(change(running, LR), 409, "job.ended")
