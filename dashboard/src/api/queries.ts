@@ -6,14 +6,14 @@ import { queryOptions } from "@tanstack/react-query";
 import type { Schema } from "../newjob/schema";
 import { deltas } from "../live/log";
 import { UNTOLD } from "../live/untold";
-import { ALERTS_MAX, FAILURES_MAX, mergeAlerts, mergeFailures, mergeJob, mergeJobs, mergeMoves, mergeNodeFailures, mergeNodes, mergeNotes, mergePeers, mergeVersions } from "../live/merge";
+import { ALERTS_MAX, FAILURES_MAX, mergeAlerts, mergeFailures, mergeJob, mergeJobs, mergeMoves, mergeNodeFailures, mergeNodes, mergeNotes, mergePeers, mergeVersions, VERSIONS_MAX } from "../live/merge";
 import { api, ApiError, unwrap } from "./client";
 import { reviveJob, reviveNode, revivePeers, reviveVersion } from "./revive";
 import type { FleetNode, FleetPage, Job, JobPage, LogLine, Owner, Role } from "./types";
 
 /** A line of a chart is drawn from at most this many versions; the coordinator thins out longer runs. */
-const CHART_POINTS = 1500;
-const SPARK_POINTS = 48;
+export const CHART_POINTS = VERSIONS_MAX;
+export const SPARK_POINTS = 48;
 const JOBS = 200;
 const NOTES = 500;
 const TRAFFIC_MS = 10_000;
@@ -85,7 +85,7 @@ function versionsQuery(job: string, points: number) {
         const params = { path: { job }, query: { points } };
         const { versions } = await unwrap(api.GET("/api/v1/jobs/{job}/versions", { params }));
         return versions.map(reviveVersion);
-      }, mergeVersions(job)),
+      }, mergeVersions(job, points)),
     // A run has thousands of versions; comparing them all to keep old objects costs more than it saves.
     structuralSharing: false,
   });

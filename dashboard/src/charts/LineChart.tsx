@@ -20,7 +20,10 @@ import type { KeptZoom } from "./zoom";
 
 interface Props {
   what: What;
+  /** Those that are drawn. */
   versions: Version[];
+  /** All that are known, for a table and a file. */
+  whole: () => { versions: Version[]; spread: Spread | undefined };
   look: Look;
   unit: Unit;
   zoom: KeptZoom;
@@ -34,7 +37,7 @@ const TITLE: Record<What, string> = { accuracy: "Accuracy", loss: "Loss" };
 const WRITE = { accuracy: (value: number | undefined) => percent(value), loss: figure };
 
 /** All metrics of one kind over the run. */
-export function LineChart({ what, versions, look, unit, zoom: { zoom, keep }, spread, onPick }: Props) {
+export function LineChart({ what, versions, whole, look, unit, zoom: { zoom, keep }, spread, onPick }: Props) {
   const tokens = useTokens();
   const { axis } = look;
   const [pointed, setPointed] = useState<number | null>(null);
@@ -75,8 +78,8 @@ export function LineChart({ what, versions, look, unit, zoom: { zoom, keep }, sp
         </>
       }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <SeriesTable versions={versions} names={names} unit={unit} spread={spread} write={WRITE[what]} />}
-      csv={() => seriesCsv(versions, names, unit, spread)}
+      table={() => <SeriesTable {...whole()} names={names} unit={unit} write={WRITE[what]} />}
+      csv={() => seriesCsv(whole().versions, names, unit, whole().spread)}
     />
   );
 }

@@ -27,6 +27,13 @@ export function buildLines(versions: Version[], names: string[], axis: Axis): Li
   return { x, y, diverged };
 }
 
+/** The versions that a zoom shows, and one more on either side, to which lines go out of the picture. */
+export function within(versions: Version[], axis: Axis, { min, max }: { min: number; max: number }): Version[] {
+  const from = versions.findIndex((version) => position(version, axis) >= min);
+  const to = versions.findLastIndex((version) => position(version, axis) <= max);
+  return from === -1 || to < from ? versions : versions.slice(Math.max(0, from - 1), to + 2);
+}
+
 /** As long as the lines, and empty. */
 export const none = ({ x }: Lines): Point[] => x.map(() => undefined);
 

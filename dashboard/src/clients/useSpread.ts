@@ -11,6 +11,8 @@ import { useLatest } from "./useLatest";
 interface Found {
   /** Undefined until it is known, and where nodes report nothing of the kind. */
   spread: Spread | undefined;
+  /** The same at other versions. */
+  spreadAt: (versions: Version[]) => Spread | undefined;
   /** Lets the client next to a click stand out. */
   pick: Pick;
 }
@@ -35,10 +37,12 @@ export function useSpread(
   const calmBands = useCalm(bands, versions);
   const mark = useMemo(() => [versions, isolated, asked], [versions, isolated, asked]);
   const calmAlone = useCalm(single ? alone : undefined, mark);
-  const spread = useMemo(
-    () => (calmBands === undefined || calmBands.rounds.length === 0 ? undefined : spreadOf(versions, calmBands, calmAlone)),
-    [versions, calmBands, calmAlone],
+  const spreadAt = useCallback(
+    (at: Version[]) =>
+      calmBands === undefined || calmBands.rounds.length === 0 ? undefined : spreadOf(at, calmBands, calmAlone),
+    [calmBands, calmAlone],
   );
+  const spread = useMemo(() => spreadAt(versions), [spreadAt, versions]);
   const pick = useCallback<Pick>(
     (index, value, reach) => {
       const version = versions[index];
@@ -52,5 +56,5 @@ export function useSpread(
     },
     [client, job.name, asked, versions, isolated, onIsolate],
   );
-  return { spread, pick };
+  return { spread, spreadAt, pick };
 }

@@ -6,7 +6,9 @@ import { ChartChoices } from "../charts/ChartChoices";
 import { LineChart } from "../charts/LineChart";
 import { SYNC } from "../charts/lineOptions";
 import { useLook, type Look } from "../charts/look";
+import { within } from "../charts/series";
 import { ShowAll } from "../charts/ShowAll";
+import { thin, type Value } from "../charts/thin";
 import { useZoom, type KeptZoom } from "../charts/zoom";
 import { clientMetric } from "../clients/spread";
 import { useSpread } from "../clients/useSpread";
@@ -74,10 +76,20 @@ interface MetricProps {
   onIsolate: (node: string) => void;
 }
 
-function MetricChart({ what, job, versions, look, unit, zoom, isolated, onIsolate }: MetricProps) {
+/** A chart is some hundred pixels wide: more points than that are drawn on top of each other. */
+const DRAWN_MAX = 600;
+
+function MetricChart({ what, job, versions: all, look, unit, zoom, isolated, onIsolate }: MetricProps) {
+  const { range } = zoom;
+  const versions = useMemo(() => {
+    const near = range === null ? all : within(all, look.axis, range);
+    const values = namesIn(what, near).map((name): Value => ({ metrics }) => metrics[name]);
+    return thin(near, DRAWN_MAX, values);
+  }, [all, what, range, look.axis]);
   const metric = useMemo(() => clientMetric(namesIn(what, versions)), [what, versions]);
-  const { spread, pick } = useSpread(job, metric, versions, isolated, onIsolate);
-  return <LineChart what={what} versions={versions} look={look} unit={unit} zoom={zoom} spread={spread} onPick={pick} />;
+  const { spread, spreadAt, pick } = useSpread(job, metric, versions, isolated, onIsolate);
+  const whole = useCallback(() => ({ versions: all, spread: spreadAt(all) }), [all, spreadAt]);
+  return <LineChart what={what} versions={versions} whole={whole} look={look} unit={unit} zoom={zoom} spread={spread} onPick={pick} />;
 }
 
 interface NodeChoiceProps {

@@ -1,5 +1,5 @@
 import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-query";
-import { keys } from "../api/queries";
+import { CHART_POINTS, keys, SPARK_POINTS } from "../api/queries";
 import type { JobPeers } from "../api/types";
 import type { Delta } from "./delta";
 import { newLines } from "./newLines";
@@ -18,7 +18,9 @@ export function applyDeltas(client: QueryClient, batch: Delta[]): void {
     }
     for (const [job, own] of byJob(batch)) {
       update(client, keys.job(job), own, mergeJob);
-      update(client, keys.versions(job), own, mergeVersions(job));
+      for (const most of [CHART_POINTS, SPARK_POINTS]) {
+        update(client, [...keys.versions(job), most], own, mergeVersions(job, most));
+      }
       update(client, keys.notes(job), own, mergeNotes(job));
       update(client, keys.failures(job), own, mergeFailures(job));
       update(client, keys.moves(job), own, mergeMoves(job));

@@ -43,6 +43,19 @@ describe("versions", () => {
     expect(known[1]?.metrics).toEqual({ "train/loss": 1 });
   });
 
+  test("a run of any length is kept in so many versions, its newest and its peaks among them", () => {
+    let versions = [version(0)];
+    let longest = 0;
+    for (let number = 1; number <= 3000; number++) {
+      const loss = number === 1111 ? 99 : 1 / number;
+      versions = mergeVersions("digits", 300)(versions, { kind: "version", job: "digits", version: version(number, { "train/loss": loss }) });
+      longest = Math.max(longest, versions.length);
+    }
+    expect(longest).toBeLessThanOrEqual(400);
+    const numbers = versions.map(({ number }) => number);
+    expect(numbers).toEqual(expect.arrayContaining([0, 1111, 2950, 3000]));
+  });
+
   test("what concerns another job or an unknown version leaves the very same list", () => {
     expect(merge(known, { kind: "version", job: "other", version: version(2) })).toBe(known);
     expect(merge(known, { kind: "metrics", job: "digits", number: 7, metrics: {}, provisional: null })).toBe(known);

@@ -3,6 +3,7 @@
  * returns the very same object when nothing changed, so that what did not change is not drawn again.
  */
 import type { Alert, Failure, Job, JobNode, JobPeers, Note, Peer, PeersPoint, Version } from "../api/types";
+import { judged, thin } from "../charts/thin";
 import type { Delta } from "./delta";
 
 /** The newest notes that a tab keeps in memory. */
@@ -51,11 +52,17 @@ function mergeMetrics(job: Job, { number, metrics, provisional }: Delta & { kind
   return { ...job, measured: number, metrics: { ...known, ...metrics }, provisional };
 }
 
+/** Versions are cut down to so many when there are more than that by a third, so that a long run costs no more than a short one. */
+export const VERSIONS_MAX = 1500;
+const SPARE = 4 / 3;
+const TAIL = 100;
+
+/** `most`: of a run, so many versions are kept; its newest ones all. */
 export const mergeVersions =
-  (job: string) =>
+  (job: string, most = VERSIONS_MAX) =>
   (versions: Version[], delta: Delta): Version[] => {
     if (delta.job !== job) return versions;
-    if (delta.kind === "version") return putVersion(versions, delta.version);
+    if (delta.kind === "version") return cut(putVersion(versions, delta.version), most);
     if (delta.kind !== "metrics") return versions;
     const index = versions.findLastIndex((version) => version.number === delta.number);
     const known = versions[index];
@@ -63,6 +70,12 @@ export const mergeVersions =
     const { provisional } = delta;
     return versions.with(index, { ...known, provisional, metrics: { ...known.metrics, ...delta.metrics } });
   };
+
+/** What no thinning may hide is kept by the coordinator too: where models began to drift apart faster. */
+function cut(versions: Version[], most: number): Version[] {
+  if (versions.length <= most * SPARE) return versions;
+  return thin(versions, most, judged(versions), ({ numbers }) => numbers["jump"] !== undefined, Math.min(TAIL, most / 4));
+}
 
 function putVersion(versions: Version[], version: Version): Version[] {
   const after = versions.findLastIndex((known) => known.number <= version.number);
