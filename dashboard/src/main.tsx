@@ -4,6 +4,7 @@ import "./styles/shell.css";
 import "./styles/controls.css";
 import "./styles/shared.css";
 import "./styles/chart.css";
+import "./styles/print.css";
 import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.coordinator.server import Inside, inside
 from tests.coordinator.stage import set_up
+from tests.dashboard.recorded import record
 from tests.dashboard.stage import PATIENCE_MS
 from tests.dashboard.watch import sign_in
 
@@ -116,3 +118,56 @@ def test_a_session_that_has_ended_says_so_and_begins_anew_where_one_is(running: 
     expect(page.get_by_label("Token")).to_have_count(0)
     page.get_by_test_id("confirm").click()
     expect(page.get_by_test_id("job-state")).to_have_attribute("data-state", "paused")
+
+
+def test_a_chart_is_saved_as_svg_and_png_and_printed_in_light(
+    running: Inside, browser: Browser, tmp_path: Path
+) -> None:
+    page = browser.new_page(color_scheme="dark", viewport={"width": 1280, "height": 1000})
+    page.set_default_timeout(PATIENCE_MS)
+    running.begin("other", nodes=1)
+    record(running, "other", 3, 20)
+    page.goto(f"{running.url}/compare?runs=main,other&smooth=medium&yscale=log")
+    for control in ("log-x", "log-y", "smooth"):
+        expect(page.get_by_test_id(control)).to_be_visible()
+    expect(page.get_by_test_id("axis-time")).to_contain_text("from start")
+    page.goto(f"{running.url}/jobs/other")
+    saved = {}
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as found:
+            page.get_by_label(f"Loss: save as {kind}").click()
+        found.value.save_as(tmp_path / kind)
+        saved[kind] = (tmp_path / kind).read_bytes()
+    assert saved["PNG"].startswith(b"\x89PNG")
+    texts = [element.text for element in ET.fromstring(saved["SVG"]).iter() if element.tag.endswith("text")]
+    assert "Loss" in texts
+    assert "0" in texts  # of an axis
+    assert saved["SVG"].count(b"<path") > 3
+    theme = page.locator("html")
+    expect(theme).to_have_attribute("data-theme", "dark")
+    page.evaluate(
+        "window.printed = [];"
+        "addEventListener('beforeprint', () => printed.push(document.documentElement.dataset.theme))"
+    )
+    page.pdf()
+    assert page.evaluate("window.printed") == ["light"]
+    expect(theme).to_have_attribute("data-theme", "dark")
+    page.emulate_media(media="print")
+    expect(page.get_by_role("navigation").first).to_be_hidden()
+    expect(page.get_by_test_id("chart-loss").locator("canvas")).to_be_visible()
+    page.close()
+
+
+def test_the_list_of_jobs_is_sorted_and_filtered(running: Inside, page: Page) -> None:
+    for name, algorithm in (("b2", "fedprox"), ("b10", "fedavg")):
+        running.begin(name, nodes=1, algorithm={"name": algorithm})
+    page.goto(running.url)
+    rows = page.locator("tbody .job-link")
+    page.get_by_role("button", name="Job", exact=True).click()
+    expect(rows).to_have_text(["b2", "b10", "main"])
+    page.get_by_role("button", name="Job", exact=True).click()
+    expect(rows).to_have_text(["main", "b10", "b2"])
+    page.get_by_test_id("jobs-algorithm").select_option("fedprox")
+    expect(rows).to_have_text(["b2"])
+    page.reload()
+    expect(rows).to_have_text(["b2"])

@@ -103,9 +103,8 @@ def test_a_hundred_thousand_lines_are_searched(long: Inside, page: Page, errors:
     page.get_by_label("Search").fill("NEEDLE")
     total = MANY // EVERY
     count = page.get_by_test_id("log-count")
-    expect(count).to_have_text(str(total))
-    assert "q=NEEDLE" in page.url
-    page.get_by_label("Next match").click()
+    expect(count).to_have_text(re.compile(str(total)))
+    assert "q=NEEDLE" in page.url  # and the newest is shown without being asked for
     expect(count).to_have_text(f"{total}/{total}")
     expect(page.locator(".log-line[aria-selected=true]")).to_contain_text(f"step {MANY - EVERY} needle")
     expect(page.locator(".log-line[aria-selected=true] mark")).to_have_text("needle")

@@ -6,10 +6,12 @@ interface Props<A extends Axis> {
   unit: Unit;
   onChange: (axis: A) => void;
   axes?: readonly A[];
+  /** Whether to say that time and bytes are counted from the start of each run. */
+  fromStart?: boolean;
 }
 
 /** What charts are drawn along: rounds or versions, time, or bytes. */
-export function AxisChoice<A extends Axis>({ axis, unit, onChange, axes = AXES as readonly Axis[] as readonly A[] }: Props<A>) {
+export function AxisChoice<A extends Axis>({ axis, unit, onChange, axes = AXES as readonly Axis[] as readonly A[], fromStart }: Props<A>) {
   return (
     <div className="segments" role="radiogroup" aria-label="Along">
       {axes.map((option) => (
@@ -21,7 +23,10 @@ export function AxisChoice<A extends Axis>({ axis, unit, onChange, axes = AXES a
             checked={axis === option}
             onChange={() => onChange(option)}
           />
-          <span>{axisLabel(option, unit, !axes.includes("clock" as A))}</span>
+          <span>
+            {axisLabel(option, unit, !axes.includes("clock" as A))}
+            {fromStart && option !== "round" && " from start"}
+          </span>
         </label>
       ))}
     </div>

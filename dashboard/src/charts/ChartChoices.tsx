@@ -1,7 +1,10 @@
-import type { useLook } from "./look";
+import type { Look, useLook } from "./look";
 import { SMOOTHINGS } from "./smooth";
 
-type Props = Pick<ReturnType<typeof useLook>, "look" | "setLogX" | "setLogY" | "setSmoothing"> & { onScale: () => void };
+type Props = Pick<ReturnType<typeof useLook>, "setLogX" | "setLogY" | "setSmoothing"> & {
+  look: Look;
+  onScale: () => void;
+};
 
 /** Logarithmic axes and smoothing. */
 export function ChartChoices({ look, setLogX, setLogY, setSmoothing, onScale }: Props) {

@@ -1,4 +1,4 @@
-import type { ReactNode } from "react";
+import { useRef, type ReactNode } from "react";
 import { useListed } from "../router";
 import { Icon } from "../ui/Icon";
 import { save } from "./csv";
@@ -20,11 +20,20 @@ interface Props {
   zoom?: Pick<KeptZoom, "range" | "showAll">;
 }
 
+const PICTURES = ["png", "svg"] as const;
+
 /** A chart with its title, its figures in words, and the same data as a table on demand. */
 export function ChartFrame({ title, label, testId, readout, plot, table, empty, height, csv, zoom }: Props) {
   const [asTable, setAsTable] = useListed("tables", testId);
+  const figure = useRef<HTMLElement>(null);
+  const saveAs = async (kind: "svg" | "png") => {
+    if (figure.current === null) return;
+    const { pngOf, svgOf } = await import("./picture");
+    const svg = await svgOf(figure.current, title);
+    save(title, kind === "svg" ? svg : await pngOf(svg), kind);
+  };
   return (
-    <figure className="chart" data-testid={testId}>
+    <figure ref={figure} className="chart" data-testid={testId}>
       <figcaption className="chart-head">
         <h3>{title}</h3>
         {empty === null && (
@@ -50,6 +59,19 @@ export function ChartFrame({ title, label, testId, readout, plot, table, empty, 
             >
               <Icon name="save" />
             </button>
+            {!asTable &&
+              PICTURES.map((kind) => (
+                <button
+                  key={kind}
+                  type="button"
+                  className="quiet-button save-picture"
+                  aria-label={`${title}: save as ${kind.toUpperCase()}`}
+                  title={`Save as ${kind.toUpperCase()}`}
+                  onClick={() => void saveAs(kind)}
+                >
+                  {kind.toUpperCase()}
+                </button>
+              ))}
             <button
               type="button"
               className="quiet-button icon-only"

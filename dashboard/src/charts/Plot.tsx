@@ -1,6 +1,7 @@
 import { useLayoutEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { remember } from "./plots";
 
 export type MakeOptions = (width: number, height: number) => uPlot.Options;
 
@@ -22,6 +23,7 @@ export function Plot({ make, data, height }: Props) {
     if (place === null) return;
     const made = new uPlot(make(place.clientWidth, height), shown.current, place);
     plot.current = made;
+    remember(made);
     const observer = new ResizeObserver(() => {
       if (place.clientWidth !== made.width) made.setSize({ width: place.clientWidth, height });
     });

@@ -1,7 +1,7 @@
 /** What runs along a chart: rounds (or versions), the time since the start, the time of day, or the bytes that were spent. */
 import type { Version } from "../api/types";
 import { bytes, count, figure } from "../format/number";
-import { clock as clockTime, duration } from "../format/time";
+import { clock as clockTime, duration, utc } from "../format/time";
 import { capital, type Unit } from "../format/unit";
 
 /** Those that runs of different days have in common. */
@@ -46,7 +46,7 @@ export function clockTick(at: number, step: number): string {
 export function place(version: Version, axis: Axis, unit: Unit): string {
   const here = `${unit} ${count(version.number)}`;
   if (axis === "round") return here;
-  if (axis === "clock") return `${here} · ${clockTime(Date.parse(version.closed_at), Date.now())}`;
+  if (axis === "clock") return `${here} · ${clockTime(Date.parse(version.closed_at), Date.now())} (${utc(Date.parse(version.closed_at)).slice(11)})`;
   return `${here} · ${axis === "time" ? duration(version.elapsed_s) : bytes(version.total_bytes)}`;
 }
 

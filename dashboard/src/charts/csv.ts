@@ -15,12 +15,15 @@ function field(cell: CsvCell): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Lets the browser save a text under a name. */
-export function save(name: string, text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+/** Lets the browser save a text or a picture under a name; `kind`: the end of the file's name. */
+export function save(name: string, content: string | Blob, kind: "csv" | "svg" | "png" = "csv"): void {
+  const blob = typeof content === "string" ? new Blob([content], { type: TYPES[kind] }) : content;
+  const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;
-  link.download = `${name.replace(/[^\w.-]+/g, "-")}.csv`;
+  link.download = `${name.replace(/[^\w.-]+/g, "-")}.${kind}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
+
+const TYPES = { csv: "text/csv;charset=utf-8", svg: "image/svg+xml", png: "image/png" };

@@ -3,12 +3,14 @@ import { useEffect, useMemo } from "react";
 import { AXES } from "../charts/axis";
 import { AxisChoice } from "../charts/AxisChoice";
 import { SYNC } from "../charts/lineOptions";
+import { ChartChoices } from "../charts/ChartChoices";
+import { useLook } from "../charts/look";
 import { ShowAll } from "../charts/ShowAll";
 import { useZoom } from "../charts/zoom";
 import { count } from "../format/number";
 import { isDynamic, type Unit } from "../format/unit";
 import { useFollow } from "../live/LiveProvider";
-import { Link, useChoice, useParam, useText } from "../router";
+import { Link, useParam, useText } from "../router";
 import { Problem } from "../ui/Problem";
 import { Differing } from "./Differing";
 import { NodePrices, Prices } from "./Prices";
@@ -52,21 +54,24 @@ export function ComparePage() {
 }
 
 function Runs({ comparison }: { comparison: Comparison }) {
-  const [axis, setAxis] = useChoice("x", AXES);
+  const { look, setAxis, ...choices } = useLook(AXES);
   const [alone, setAlone] = useText("run");
   const zoom = useZoom("zoom", SYNC);
   const { rows, metrics } = comparison;
   const runs = useMemo(() => rows.map(({ run }) => run), [rows]);
   // Rounds and versions of a dynamic job side by side are both versions.
   const unit: Unit = runs.some(({ job }) => isDynamic(job)) ? "version" : "round";
-  const shared = { runs, alone, axis, unit, zoom };
+  const shared = { runs, alone, look, unit, zoom };
   return (
     <>
       <div className="toolbar">
         <h2>Learning</h2>
         <ShowAll zoom={zoom} />
+        <ChartChoices look={look} {...choices} onScale={zoom.showAll} />
         <AxisChoice
-          axis={axis}
+          axis={look.axis}
+          axes={AXES}
+          fromStart
           unit={unit}
           onChange={(chosen) => {
             zoom.showAll();

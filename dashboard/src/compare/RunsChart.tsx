@@ -1,13 +1,15 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
-import { axisLabel, shortFigure, shortPercent, type Axis } from "../charts/axis";
+import { axisLabel, shortFigure, shortPercent } from "../charts/axis";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { divergedMarks } from "../charts/diverged";
 import { SYNC } from "../charts/lineOptions";
-import { pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
+import type { Look } from "../charts/look";
+import { logValues, pointer, xAxis, xScale, yAxis, zoomHooks } from "../charts/options";
 import { Plot } from "../charts/Plot";
-import { accuracyRange, lossRange } from "../charts/series";
+import { accuracyRange, logRange, lossRange } from "../charts/series";
+import { smooth, SMOOTHING } from "../charts/smooth";
 import { useTokens } from "../charts/tokens";
 import type { KeptZoom } from "../charts/zoom";
 import { wordsFor, type What } from "../format/metric";
@@ -24,7 +26,7 @@ interface Props {
   runs: Run[];
   /** The name of the run that stands out; empty: all do. */
   alone: string;
-  axis: Axis;
+  look: Look;
   unit: Unit;
   zoom: Pick<KeptZoom, "zoom" | "keep">;
 }
@@ -41,7 +43,8 @@ export const isDashed = (run: number): boolean => Math.floor(run / COLOURS) % 2 
 const MANY = 8;
 
 /** One metric of several runs along one axis. */
-export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom, keep } }: Props) {
+export function RunsChart({ what, common, runs, alone, look, unit, zoom: { zoom, keep } }: Props) {
+  const { axis, logX, logY } = look;
   const tokens = useTokens();
   const [pointed, setPointed] = useState<number | null>(null);
   const metric = common ?? "";
@@ -54,7 +57,11 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom,
       ),
     [runs, metric, axis],
   );
-  const data = useMemo(() => [lines.x, ...lines.y] as uPlot.AlignedData, [lines]);
+  const weight = SMOOTHING[look.smoothing];
+  const data = useMemo(() => {
+    const y = weight > 0 ? lines.y.map((line) => smooth(line, weight)) : lines.y;
+    return [lines.x, ...y] as uPlot.AlignedData;
+  }, [lines, weight]);
   const current = useRef(lines);
   // Before any effect of this redraw: the plot asks for the marks of the data that it is about to get.
   current.current = lines;
@@ -67,8 +74,13 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom,
         lit === -1 || lit === run ? (tokens.series[run % COLOURS] ?? tokens.ink2) : tokens.line,
       );
       const marks = divergedMarks(() => current.current, strokes, tokens, what === "loss" ? "top" : "bottom");
-      const range = (_: uPlot, low: number | null, high: number | null) =>
-        what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, current.current.diverged.length > 0);
+      const range = (_: uPlot, low: number | null, high: number | null): uPlot.Range.MinMax => {
+        const marked = current.current.diverged.length > 0;
+        if (logY) return logRange(low, high, marked && what === "loss");
+        return what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, marked);
+      };
+      const write = what === "accuracy" ? shortPercent : shortFigure;
+      const y = yAxis(tokens, write);
       return {
         width,
         height,
@@ -76,8 +88,11 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom,
         plugins: [plugin, zoomHooks(zoom, SYNC, keep), marks],
         legend: { show: false },
         padding: [10, 18, 0, 0],
-        scales: { x: xScale(zoom), y: { range } },
-        axes: [xAxis(axis, tokens), yAxis(tokens, what === "accuracy" ? shortPercent : shortFigure)],
+        scales: {
+          x: xScale(zoom, 0, logX ? "log" : "linear"),
+          y: { range, ...(logY ? { distr: 3, log: 10 } : {}) },
+        },
+        axes: [xAxis(axis, tokens, logX), logY ? { ...y, values: logValues(write) } : y],
         series: [
           {},
           ...strokes.map((stroke, run) => ({
@@ -89,7 +104,7 @@ export function RunsChart({ what, common, runs, alone, axis, unit, zoom: { zoom,
         ],
       };
     },
-    [tokens, axis, what, number, lit, zoom, keep],
+    [tokens, axis, logX, logY, what, number, lit, zoom, keep],
   );
   const last = lines.x.length - 1;
   const versions = lines.at.map((reached) => reached[pointed ?? last]);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, clock, duration } from "./time";
+import { ago, clock, duration, utc } from "./time";
 
 test.each([
   [0, "0 s"],
@@ -28,4 +28,9 @@ test("a moment of another day carries its day", () => {
   expect(clock(noon, noon + 3_600_000)).toBe("12:00:05");
   expect(clock(noon, noon + 86_400_000)).toBe("21 Nov 12:00");
   expect(clock(NaN, noon)).toBe("–");
+});
+
+test("a moment is told in UTC, whatever the clock here says", () => {
+  expect(utc(Date.UTC(2026, 10, 24, 12, 5, 9))).toBe("2026-11-24 12:05:09 UTC");
+  expect(utc(NaN)).toBe("–");
 });

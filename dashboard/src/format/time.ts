@@ -45,3 +45,9 @@ export function clock(at: number, now: number): string {
   if (moment.toDateString() === new Date(now).toDateString()) return time;
   return `${moment.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${time.slice(0, 5)}`;
 }
+
+/** The whole moment, the same for readers everywhere: 2026-11-24 12:05:09 UTC. */
+export function utc(at: number): string {
+  if (Number.isNaN(at)) return UNKNOWN;
+  return `${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}

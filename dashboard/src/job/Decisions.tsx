@@ -2,9 +2,9 @@ import { memo, useMemo, useState } from "react";
 import type { Note, NoteKind } from "../api/types";
 import { count } from "../format/number";
 import { visible } from "../format/text";
-import { clock } from "../format/time";
 import { Link, nodePath, useChoice } from "../router";
 import { Icon } from "../ui/Icon";
+import { Moment } from "../ui/Moment";
 
 const KINDS = ["all", "decision", "node", "refusal", "warning", "state", "mode"] as const;
 type Kind = (typeof KINDS)[number];
@@ -96,7 +96,7 @@ const Entry = memo(function Entry({ note }: { note: Note }) {
         <bdi>{visible(note.text)}</bdi>
       </p>
       <span className="note-when">
-        <time dateTime={note.at}>{clock(Date.parse(note.at), Date.now())}</time>
+        <Moment at={note.at} />
         <span title={`version ${note.version}`}>v{note.version}</span>
       </span>
     </li>

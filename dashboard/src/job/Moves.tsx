@@ -2,12 +2,13 @@ import { useQuery } from "@tanstack/react-query";
 import { movesQuery } from "../api/queries";
 import type { Job } from "../api/types";
 import { visible } from "../format/text";
-import { clock, duration } from "../format/time";
+import { duration } from "../format/time";
 import { hasEnded } from "../jobs/order";
 import { useConnection } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
 import { mayGossip, MODE_WORDS, origin, stays } from "./moves";
+import { Moment } from "../ui/Moment";
 import "../styles/moves.css";
 
 /** Who leads the job, beside its state; nothing where that is never a question. */
@@ -58,7 +59,7 @@ export function Moves({ job }: { job: Job }) {
       <ol tabIndex={0}>
         {found.toReversed().map((stay) => (
           <li key={`${stay.from} ${stay.mode}`} data-mode={stay.mode}>
-            <time dateTime={new Date(stay.from).toISOString()}>{clock(stay.from, now)}</time>
+            <Moment at={stay.from} />
             <span className="mode" data-mode={stay.mode}>
               <Icon name="mode" />
               {MODE_WORDS[stay.mode]}

@@ -8,7 +8,8 @@ const JOBS = [
   job({ name: "tumours", title: "Two Clinics", algorithm: "fedavg" }),
 ];
 
-const names = (words: string, tag = "") => matching(JOBS, words, tag).map(({ name }) => name);
+const ANY = { tag: "", state: "", algorithm: "" };
+const names = (words: string, tag = "", more = {}) => matching(JOBS, words, { ...ANY, tag, ...more }).map(({ name }) => name);
 
 it("finds by every word, wherever it stands", () => {
   expect(names("")).toHaveLength(3);
@@ -22,4 +23,11 @@ it("finds by a whole tag", () => {
   expect(names("", "x")).toEqual(["digits-2", "digits"]);
   expect(names("prox", "x")).toEqual(["digits"]);
   expect(names("", "base")).toEqual([]);
+});
+
+it("finds by state and algorithm", () => {
+  expect(names("", "", { algorithm: "fedavg" })).toEqual(["digits-2", "tumours"]);
+  expect(names("digits", "", { algorithm: "fedavg" })).toEqual(["digits-2"]);
+  expect(names("", "", { state: "done" })).toEqual([]);
+  expect(names("", "", { state: "running" })).toHaveLength(3);
 });

@@ -1,10 +1,21 @@
 /** The jobs that somebody looks for: with the tag, and with every word somewhere in what they are called. */
 import type { Job } from "../api/types";
 
-export function matching(jobs: Job[], words: string, tag: string): Job[] {
+/** What is chosen beside words; empty: any. */
+export interface Chosen {
+  tag: string;
+  state: string;
+  algorithm: string;
+}
+
+export function matching(jobs: Job[], words: string, { tag, state, algorithm }: Chosen): Job[] {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   return jobs.filter(
-    (job) => (tag === "" || job.tags.includes(tag)) && wanted.every((word) => textOf(job).includes(word)),
+    (job) =>
+      (tag === "" || job.tags.includes(tag)) &&
+      (state === "" || job.state === state) &&
+      (algorithm === "" || job.algorithm === algorithm) &&
+      wanted.every((word) => textOf(job).includes(word)),
   );
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { job } from "../test/make";
-import { countStates, elapsed, inOrder, secondsLeft } from "./order";
+import { countStates, elapsed, inOrder, secondsLeft, sortJobs } from "./order";
 
 test("jobs under way stand before those that ended, the most recent first", () => {
   const jobs = [
@@ -32,4 +32,19 @@ test("only states that occur are counted", () => {
     ["running", 2],
     ["done", 1],
   ]);
+});
+
+test("jobs are put in the order of a column, either way, and what has no figure comes last", () => {
+  const jobs = [
+    job({ name: "b", progress: 0.5, best: null, up_bytes: 1 }),
+    job({ name: "a10", progress: 0.1, best: { accuracy: 0.7, version: 1, nodes: null }, up_bytes: 3 }),
+    job({ name: "a9", progress: 0.9, best: { accuracy: 0.9, version: 1, nodes: null }, up_bytes: 2 }),
+  ].map((one) => ({ ...one, title: "" }));
+  const order = (...how: [Parameters<typeof sortJobs>[1], boolean?]) =>
+    sortJobs(jobs, how[0], how[1] ?? false, 0).map(({ name }) => name);
+  expect(order("name")).toEqual(["a9", "a10", "b"]);
+  expect(order("name", true)).toEqual(["b", "a10", "a9"]);
+  expect(order("up")).toEqual(["a10", "a9", "b"]);
+  expect(order("best")).toEqual(["a9", "a10", "b"]);
+  expect(order("best", true)).toEqual(["a10", "a9", "b"]);
 });

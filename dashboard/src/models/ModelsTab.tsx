@@ -12,6 +12,7 @@ import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { PromoteDialog, WithdrawDialog } from "./PromoteDialog";
 import { modelHref, modelsQuery } from "./queries";
+import { Moment } from "../ui/Moment";
 import "../styles/models.css";
 
 const SHOWN = ["kept", "all"] as const;
@@ -149,7 +150,7 @@ const Row = memo(function Row({ job, model, mayAct, onAsk }: RowProps) {
         <code title={digest}>{digest.slice(0, 12)}</code>
       </td>
       <td role="cell" className="num" data-label="Closed">
-        <time dateTime={model.closed_at}>{clock(Date.parse(model.closed_at), Date.now())}</time>
+        <Moment at={model.closed_at} />
       </td>
       <td role="cell" className="model-acts">
         {kept ? (

@@ -7,7 +7,7 @@ import { write } from "../clients/quantity";
 import { bytes, count, figure, UNKNOWN } from "../format/number";
 import { pick } from "../format/metric";
 import { visible } from "../format/text";
-import { ago, clock } from "../format/time";
+import { ago } from "../format/time";
 import { reviveMetrics } from "../api/revive";
 import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice } from "../router";
@@ -21,6 +21,7 @@ import { Tabs } from "../ui/Tabs";
 import { AvailabilityBadge, AvailabilityButtons } from "./AvailabilityButtons";
 import { nodeQuery, reportsQuery } from "./queries";
 import { SystemPanel } from "./SystemPanel";
+import { Moment } from "../ui/Moment";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
@@ -61,7 +62,7 @@ export function NodePage({ name }: { name: string }) {
             <AvailabilityButtons node={node.name} availability={node.availability} />
           </header>
           <p className="sub">
-            here since {clock(Date.parse(node.joined_at), Date.now())} · last seen{" "}
+            here since <Moment at={node.joined_at} /> · last seen{" "}
             {node.last_seen_s === null ? "before the coordinator started" : ago(node.last_seen_s)} ·{" "}
             <span className="nowrap">
               <Icon name="up" /> {bytes(node.up_bytes)} <Icon name="down" /> {bytes(node.down_bytes)}
@@ -138,7 +139,7 @@ function Parts({ node }: { node: NodeDetail }) {
                     <Link href={jobPath(part.job)}>{visible(part.job)}</Link> {part.here && <span className="badge part">takes part</span>}
                   </th>
                   <td className="num">{count(part.reports)}</td>
-                  <td className="num">{part.reported_at === null ? UNKNOWN : clock(Date.parse(part.reported_at), Date.now())}</td>
+                  <td className="num">{part.reported_at === null ? UNKNOWN : <Moment at={part.reported_at} />}</td>
                   <td className="num">{bytes(part.up_bytes)}</td>
                   <td className="num">{bytes(part.down_bytes)}</td>
                   <td className={part.failures > 0 ? "num bad" : "num"}>{count(part.failures)}</td>
@@ -200,7 +201,7 @@ function ReportLine({ row }: { row: ReportRow }) {
   return (
     <tr>
       <td>
-        <time dateTime={row.at}>{clock(Date.parse(row.at), Date.now())}</time>
+        <Moment at={row.at} />
       </td>
       <td>
         <Link href={`${jobPath(row.job)}?view=clients&client=${encodeURIComponent(row.node)}`}>{visible(row.job)}</Link>
@@ -245,7 +246,7 @@ function History({ notes }: { notes: (Note & { job: string })[] }) {
             <span>
               <bdi>{visible(note.text)}</bdi> <small className="faint">{visible(note.job)}</small>
             </span>
-            <time dateTime={note.at}>{clock(Date.parse(note.at), Date.now())}</time>
+            <Moment at={note.at} />
           </li>
         ))}
       </ol>

@@ -4,13 +4,13 @@ import { acknowledge } from "../api/commands";
 import { alertsQuery, keys, sessionQuery } from "../api/queries";
 import type { Alert } from "../api/types";
 import { visible } from "../format/text";
-import { clock } from "../format/time";
 import { useFollow } from "../live/LiveProvider";
 import { mergeAlerts } from "../live/merge";
 import { jobPath, Link, useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
 import { KINDS } from "./alerts";
+import { Moment } from "../ui/Moment";
 import "../styles/alerts.css";
 
 const SHOW = ["all", "standing"] as const;
@@ -59,7 +59,6 @@ function Entry({ alert, may }: { alert: Alert; may: boolean }) {
       ),
   });
   const { text, icon } = KINDS[alert.kind];
-  const at = (moment: string) => clock(Date.parse(moment), Date.now());
   return (
     <li className="alert" data-standing={alert.cleared_at === null || undefined}>
       <span className="alert-kind">
@@ -75,9 +74,21 @@ function Entry({ alert, may }: { alert: Alert; may: boolean }) {
         )}
       </span>
       <span className="alert-when">
-        <time dateTime={alert.raised_at}>{at(alert.raised_at)}</time>
-        {alert.cleared_at === null ? " · ongoing" : ` · over at ${at(alert.cleared_at)}`}
-        {alert.seen_at !== null && ` · acknowledged at ${at(alert.seen_at)}`}
+        <Moment at={alert.raised_at} />
+        {alert.cleared_at === null ? (
+          " · ongoing"
+        ) : (
+          <>
+            {" "}
+            · over at <Moment at={alert.cleared_at} />
+          </>
+        )}
+        {alert.seen_at !== null && (
+          <>
+            {" "}
+            · acknowledged at <Moment at={alert.seen_at} />
+          </>
+        )}
       </span>
       {may && alert.seen_at === null && (
         <button

@@ -2,10 +2,10 @@ import { memo, useMemo, useState, type ReactNode } from "react";
 import type { Failure } from "../api/types";
 import { count } from "../format/number";
 import { visible } from "../format/text";
-import { clock } from "../format/time";
 import { useText } from "../router";
 import { Icon } from "../ui/Icon";
 import { chosen, counts, OUTCOMES, PHASES } from "./failures";
+import { Moment } from "../ui/Moment";
 import "../styles/observe.css";
 
 const PAGE = 50;
@@ -112,7 +112,7 @@ const Entry = memo(function Entry({ failure, who }: { failure: Failure; who: str
           </small>
         )}
       </span>
-      <time dateTime={failure.at}>{clock(Date.parse(failure.at), Date.now())}</time>
+      <Moment at={failure.at} />
     </>
   );
   return (

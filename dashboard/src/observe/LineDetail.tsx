@@ -2,6 +2,8 @@ import type { LogLine } from "../api/types";
 import { visible } from "../format/text";
 import { jobPath, Link } from "../router";
 import { LevelMark } from "./LevelMark";
+import { Moment } from "../ui/Moment";
+import { utc } from "../format/time";
 
 /** A line of the log, whole. */
 export function LineDetail({ line, onClose }: { line: LogLine; onClose: () => void }) {
@@ -17,7 +19,7 @@ export function LineDetail({ line, onClose }: { line: LogLine; onClose: () => vo
           <bdi>{visible(line.node || "the coordinator")}</bdi>
         </b>
         {line.job !== "" && <Link href={jobPath(line.job)}>{line.job}</Link>}
-        <time dateTime={line.at}>{line.at}</time>
+        <Moment at={line.at}>{utc(Date.parse(line.at))}</Moment>
         <button type="button" className="quiet-button" onClick={onClose}>
           Close
         </button>

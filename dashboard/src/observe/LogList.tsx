@@ -1,9 +1,9 @@
 import { useEffect, useLayoutEffect, useRef, useState, type KeyboardEvent } from "react";
 import type { LogLine } from "../api/types";
 import { visible } from "../format/text";
-import { clock } from "../format/time";
 import { LevelMark } from "./LevelMark";
 import { onScreen, pieces, place, type LogWindow } from "./window";
+import { Moment } from "../ui/Moment";
 
 const ROW = 26;
 const NEAR = 3 * ROW;
@@ -126,12 +126,17 @@ function Row({ line, q, chosen, at, of, ofJobs, onChoose }: RowProps) {
       data-level={line.level}
       onClick={() => onChoose(line.id)}
     >
-      <time dateTime={line.at}>{clock(Date.parse(line.at), Date.now())}</time>
+      <Moment at={line.at} />
       <LevelMark level={line.level} />
       <span className="log-who">
         <bdi>{visible(line.node || "coordinator")}</bdi>
       </span>
       <span className="log-text">
+        {line.round !== null && (
+          <span className="log-round" title={`round ${line.round}`}>
+            r{line.round}{" "}
+          </span>
+        )}
         <bdi>
           {pieces(visible(line.text.replaceAll("\n", " ⏎ ")), q).map((piece, number) =>
             number % 2 === 1 ? <mark key={number}>{piece}</mark> : piece,

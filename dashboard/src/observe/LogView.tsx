@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useState, useSyncExternalStore } from "react";
+import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { api, unwrap } from "../api/client";
 import { matchesQuery } from "../api/queries";
 import { count } from "../format/number";
@@ -44,7 +44,7 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
     [job, node, level],
   );
   const { reader, window, ready, error } = useLog(wanted);
-  const { data: matches } = useQuery(matchesQuery(wanted, q));
+  const { data: matches, isPlaceholderData } = useQuery(matchesQuery(wanted, q));
   const chosen = line === "" ? null : Number(line);
   const choose = (id: number | null) => {
     setLine(id === null ? "" : String(id));
@@ -54,6 +54,15 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
     await reader.until(id);
     choose(id);
   };
+  // A search shows what it has found: the newest place, unless one of them is looked at already.
+  const sought = useRef(q === "" ? null : q);
+  if (q === "") sought.current = null;
+  useEffect(() => {
+    if (!ready || isPlaceholderData || q === "" || matches === undefined || sought.current === q) return;
+    sought.current = q;
+    const id = matches.ids.at(-1);
+    if (id !== undefined && (chosen === null || !matches.ids.includes(chosen))) void jump(id);
+  });
   const found = chosen === null ? undefined : window.lines[place(window.lines, chosen)];
   return (
     <section className="log" aria-label="Log" data-testid="log">

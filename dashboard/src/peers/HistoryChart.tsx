@@ -11,6 +11,7 @@ import type { KeptZoom } from "../charts/zoom";
 import { count, figure, percent, UNKNOWN } from "../format/number";
 import { clock } from "../format/time";
 import { curve, decades, floored, power, tens, type Curve, type Measure } from "./history";
+import { Moment } from "../ui/Moment";
 
 const HEIGHT = 168;
 export const SYNC = "peers";
@@ -144,7 +145,7 @@ function HistoryTable({ history, what }: { history: PeersPoint[]; what: Measure 
       <tbody>
         {history.toReversed().map((point) => (
           <tr key={point.at}>
-            <th scope="row">{clock(Date.parse(point.at), Date.now())}</th>
+            <th scope="row"><Moment at={point.at} /></th>
             <td className="num">{count(point.peers)}</td>
             <td className="num">{point[what] === null ? UNKNOWN : write(point[what])}</td>
           </tr>

@@ -2,11 +2,12 @@ import { useMemo } from "react";
 import type { Peer } from "../api/types";
 import { bytes, count, percent, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
-import { ago, clock } from "../format/time";
+import { ago } from "../format/time";
 import { Icon } from "../ui/Icon";
 import type { GraphNode } from "./graph";
 import { LOOKS, type Standing } from "./standing";
 import { allowance, sight, traded, type Traded } from "./tally";
+import { Moment } from "../ui/Moment";
 
 interface Props {
   nodes: GraphNode[];
@@ -66,7 +67,7 @@ function Mode({ standing, peer }: { standing: Standing; peer: Peer | undefined }
       </span>
       {peer !== undefined && peer.state === standing && peer.state_since !== null && (
         <span className="sub peer-since">
-          since {clock(Date.parse(peer.state_since), Date.now())}, term {count(peer.term ?? 0)}
+          since <Moment at={peer.state_since} />, term {count(peer.term ?? 0)}
         </span>
       )}
       {left !== null && <span className="sub">{left}</span>}

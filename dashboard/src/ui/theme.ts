@@ -1,5 +1,6 @@
 /** Light, dark, or whatever the system says; the document carries the result as data-theme. */
 import { useSyncExternalStore } from "react";
+import { flushSync } from "react-dom";
 
 export type Preference = "system" | "light" | "dark";
 export type Resolved = "light" | "dark";
@@ -18,14 +19,21 @@ const systemDark = () => matchMedia("(prefers-color-scheme: dark)");
 /** Reads the stored choice and follows the system from now on. */
 export function startTheme(): void {
   systemDark().addEventListener("change", () => setTheme(theme.preference));
+  // Paper is light. What draws on canvases has to draw anew before the page is printed.
+  window.addEventListener("beforeprint", () => flushSync(() => show({ ...theme, resolved: "light" })));
+  window.addEventListener("afterprint", () => setTheme(theme.preference));
   setTheme(stored());
 }
 
 export function setTheme(preference: Preference): void {
   const resolved = preference === "system" ? (systemDark().matches ? "dark" : "light") : preference;
-  theme = { preference, resolved };
-  document.documentElement.dataset.theme = resolved;
   store(preference);
+  show({ preference, resolved });
+}
+
+function show(next: Theme): void {
+  theme = next;
+  document.documentElement.dataset.theme = next.resolved;
   for (const listener of listeners) listener();
 }
 
