@@ -14,7 +14,7 @@ import structlog
 
 from shoal import wire
 from shoal.core.algorithm import tree_slot
-from shoal.core.errors import InvalidJob
+from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.learner import Learner
 from shoal.core.message import Bodies, Ref
 from shoal.spec import JobSpec
@@ -49,7 +49,14 @@ class Evaluator:
             from shoal.learn.loading import load_learner  # brings torch, which most coordinators never need
 
             options = {name: str(value) for name, value in spec.held_out.options.items()}
-            self._learners[spec.name] = load_learner(spec.held_out.learner, options)
+            try:
+                self._learners[spec.name] = load_learner(spec.held_out.learner, options)
+            except ShoalError as error:
+                if error.code != "usage.extra":
+                    raise
+                text = f"the coordinator cannot measure on held-out data: {error.message}"
+                hint = f"on the coordinator's machine: {error.hint}; or leave [held_out] out"
+                raise InvalidJob(text, code=error.code, hint=hint) from error
         return self._learners[spec.name]
 
     def add(self, spec: JobSpec, number: int, model: Ref, bodies: Bodies) -> None:

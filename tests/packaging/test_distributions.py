@@ -39,6 +39,10 @@ name = "fedavg"
 name = "rounds"
 min_nodes = 1
 """
+HELD_OUT = """
+[held_out]
+learner = "shoal.learn.digits:held_out"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,7 @@ def test_a_coordinator_and_a_node_without_torch_run_a_job(tmp_path: Path, wheel:
     learner = (ROOT / "tests/algorithms/softmax.py").read_text() + LEARNER
     (tmp_path / "mine.py").write_text(learner)
     (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "measured.toml").write_text(JOB + HELD_OUT)
     started: list[subprocess.Popen[str]] = []
 
     def start(one: Environment, *arguments: str) -> subprocess.Popen[str]:
@@ -126,6 +131,11 @@ def test_a_coordinator_and_a_node_without_torch_run_a_job(tmp_path: Path, wheel:
         there = ("--url", url, "--token", (tmp_path / "data" / "operator.token").read_text().strip())
         made = base.run("shoal", "token", "create", "--json", *there, cwd=tmp_path)
         token = json.loads(made.stdout)["data"]["token"]
+        refused = base.run("shoal", "run", "measured.toml", *there, cwd=tmp_path)
+        assert (refused.returncode, "on the coordinator's machine: pip install 'shoal[torch]'" in refused.stderr) == (
+            2,
+            True,
+        )
         start(base, "join", url, "--token", token, "--learner", "mine.py:learner", "--state", "state", "--name", "a")
         done = base.run("shoal", "run", "job.toml", "--json", *there, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
