@@ -6,6 +6,7 @@ costs more than all that these do. Nor do they depend on each other: each costs 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from shoal.runtime.known_hosts import host_of, is_loopback
 from shoal.runtime.relay import digest_of_body
 from shoal.wire import PROTOCOLS
 from shoal_coordinator.auth import COOKIE, Principal, Role
+from shoal_coordinator.certificates import check_certificate
 from shoal_coordinator.forwarding import VOUCHED_KEY
 from shoal_coordinator.inside import OPERATOR
 from shoal_coordinator.protocol import SCOPE_KEY, Exchange, Label
@@ -48,6 +50,8 @@ def principal_of(request: Request) -> Principal | None:
         found = coordinator.directory.find(secret.strip()) if scheme.lower() == "bearer" else None
         if found is None:
             raise coordinator.directory.refusal(secret.strip())
+        if found.role == "node":
+            check_certificate(request.scope, coordinator.settings, found.name)
         return found
     cookie = request.cookies.get(COOKIE)
     if not cookie:
@@ -159,7 +163,9 @@ def hear_sender(request: Request, coordinator: Coordinator) -> None:
     secret = request.headers.get("authorization", "").partition(" ")[2].strip()
     who = coordinator.directory.find(secret) if secret else None
     if who is not None and who.role == "node":
-        hear(request, coordinator, who.name)
+        with suppress(NotAllowed):  # the one that answers refuses it
+            check_certificate(request.scope, coordinator.settings, who.name)
+            hear(request, coordinator, who.name)
 
 
 def label(request: Request, job: str = "", version: int = -1, node: str = "", kind: str = "other") -> None:

@@ -32,6 +32,7 @@ import structlog
 from httptools import HttpParserError, HttpResponseParser
 
 from shoal.core.tenure import Elsewhere
+from shoal_coordinator.certificates import CERTIFIED_KEY
 from shoal_coordinator.protocol import BREAK_KEY, SCOPE_KEY
 
 log = structlog.get_logger()
@@ -65,14 +66,19 @@ class Unanswered(Exception):
     """The owner gave no answer, and nothing was answered yet."""
 
 
+NONE = "-"
+"""In what is signed of who asked: there is nothing of that kind."""
+
+
 # Who asked
 
 
 def stamp(scope: Scope, to: Elsewhere) -> bytes:
     """The header's value for a request that is passed on."""
     host, port = scope.get("client") or ("-", 0)
-    vouched = scope.get(VOUCHED_KEY)
-    said = f"{to.epoch} {host} {port} {scope['scheme']}{f' {vouched}' if vouched else ''}"
+    vouched, names = scope.get(VOUCHED_KEY) or NONE, scope.get(CERTIFIED_KEY)
+    certified = NONE if names is None else f"={','.join(names)}"
+    said = f"{to.epoch} {host} {port} {scope['scheme']} {vouched} {certified}"
     return f"{said} {_mac(to.secret, scope, said)}".encode("latin-1")
 
 
@@ -83,21 +89,24 @@ def accept(scope: Scope, epoch: int, secret: str) -> bool:
     words = said.split(" ")
     if not secret or not hmac.compare_digest(mac.encode(), _mac(secret, scope, said).encode()):
         return False
-    if len(words) not in (4, 5) or words[0] != str(epoch):
+    if len(words) != 6 or words[0] != str(epoch):
         return False
     scope[PASSED_ON_KEY] = True
     scope["client"] = None if words[1] == "-" else (words[1], int(words[2]))
     scope["scheme"] = words[3]
     scope["headers"] = [(name, held) for name, held in scope["headers"] if name != HEADER]
     exchange = scope.get(SCOPE_KEY)
-    if len(words) == 5:
+    if words[4] != NONE:
         scope[VOUCHED_KEY] = words[4]
+    scope.pop(CERTIFIED_KEY, None)  # of the coordinator that has passed it on, if any
+    if words[5] != NONE:
+        scope[CERTIFIED_KEY] = tuple(filter(None, words[5][1:].split(",")))
     if exchange is not None:
         exchange.up -= len(HEADER) + 2 + len(value) + 2
         if (b"expect", _OWN_CONTINUE) in scope["headers"]:
             exchange.up -= len(b"expect: 100-Continue\r\n")
             exchange.welcomes = True
-        exchange.elsewhere = len(words) == 5
+        exchange.elsewhere = words[4] != NONE
     return True
 
 

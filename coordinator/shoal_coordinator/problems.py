@@ -52,6 +52,7 @@ _STATUS: dict[str, int] = {
     "token.invalid": 401,
     "token.kind": 401,
     "node.removed": 401,
+    "auth.certificate": 403,
     "auth.forbidden": 403,
     "relay.sender": 409,
     "job.unknown": 404,

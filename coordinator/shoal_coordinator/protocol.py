@@ -38,6 +38,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal.runtime.head_limit import HINT, LINGER_S, HeadLimit, HeadTooLarge, IncompleteHeads
 from shoal.runtime.receipt import Patience, Receipt
 from shoal_coordinator import problems
+from shoal_coordinator.certificates import CERTIFIED_KEY, names_of
 from shoal_coordinator.connection_limit import HINT as HINT_CROWDED
 from shoal_coordinator.connection_limit import SILENT_MAX, ConnectionLimit
 from shoal_coordinator.delivery import WATCHED_BYTES, Delivery
@@ -153,6 +154,7 @@ class MeteredProtocol(HttpToolsProtocol):
         self.exchange = Exchange()
         self._due = 0  # of the body in hand, as announced
         self._ending = self._refused = False
+        self._certified = names_of(transport) if self.settings.tls_client_ca is not None else None
         self._head = HeadLimit(self.heads)
         own = self.settings
         patience = Patience(own.head_receipt_s, own.body_grace_s, own.body_bytes_per_s_min)
@@ -209,6 +211,8 @@ class MeteredProtocol(HttpToolsProtocol):
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
         scope[WITHIN_KEY] = self._receipt.within
+        if self._certified is not None:
+            scope[CERTIFIED_KEY] = self._certified
         if len(self.connections) > self.limit.most:
             self.exchange.crowded = self.limit.text
             self.limit.refuse()

@@ -16,6 +16,7 @@ import uvloop
 from shoal.core.errors import NotAllowed, Unreachable
 from shoal.runtime import tracing
 from shoal_coordinator.app import create_app, operator_token
+from shoal_coordinator.certificates import tls_options
 from shoal_coordinator.dispatch import Acquainted
 from shoal_coordinator.express import Express
 from shoal_coordinator.guard import App, Guard
@@ -118,8 +119,7 @@ def build(settings: Settings, listens: Listens = ignored) -> Server:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
-        ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
-        ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
+        **tls_options(settings),
     )
     return Server(config, house, listens)
 

@@ -62,6 +62,11 @@ class Settings(BaseModel):
     )
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for https")
     tls_key: Path | None = Field(None, description="private key (PEM) for https")
+    tls_client_ca: Path | None = Field(
+        None,
+        description="authorities (PEM) whose certificates nodes must show, each in its own name, beside their "
+        "credentials; empty: nodes need none",
+    )
 
     body_bytes_max: int = Field(4 * 2**30, ge=1024, description="greatest model or update")
     json_bytes_max: int = Field(2**20, ge=1024, description="greatest JSON request")

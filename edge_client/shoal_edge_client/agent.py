@@ -108,7 +108,7 @@ class Agent:
 
     def _open(self) -> NodeLink:
         settings = self.settings
-        return NodeLink(settings.url, insecure=settings.insecure, ca_file=settings.ca_file)
+        return NodeLink(settings.url, **settings.trust)
 
     # The life of a process
 

@@ -48,7 +48,7 @@ def prepare(settings: EdgeSettings) -> list[Ready]:
         hint = "say --peer-listen HOST:PORT, where the other nodes will call this one, or none"
         raise InvalidJob("only who is a peer can enter among peers", code="usage.invalid", hint=hint)
     state = State(settings.folder, parse(settings.url))
-    link = NodeLink(settings.url, insecure=settings.insecure, ca_file=settings.ca_file)
+    link = NodeLink(settings.url, **settings.trust)
     with state:
         peering = Peering(settings, state, (link,), lambda: link, info(settings.device))
         try:

@@ -62,7 +62,7 @@ def _reporting(settings: EdgeSettings, agent: Agent) -> list[Shipping | SystemRe
     """What shows people something of this node, beside its work."""
 
     def open_link() -> NodeLink:
-        return NodeLink(settings.url, insecure=settings.insecure, ca_file=settings.ca_file)
+        return NodeLink(settings.url, **settings.trust)
 
     def credential() -> str:
         return agent.link.credential

@@ -6,9 +6,9 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from shoal.core.errors import Refused
 from shoal.core.machine import HUB
@@ -48,6 +48,10 @@ class EdgeSettings(BaseModel):
     )
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the usual ones (PEM)")
+    client_cert: Path | None = Field(
+        None, description="certificate chain (PEM) that this node shows, made out to its name, where that is asked for"
+    )
+    client_key: Path | None = Field(None, description="its private key (PEM)")
     wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")
     backoff_s: float = Field(30.0, gt=0, le=3600, description="longest pause before the coordinator is tried again")
     enrol_timeout_s: float = Field(
@@ -105,6 +109,18 @@ class EdgeSettings(BaseModel):
         except Refused as error:
             raise ValueError(f"{error.message}: {error.hint}") from None
         return list(dict.fromkeys(words))
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Self:
+        if (self.client_cert is None) != (self.client_key is None):
+            raise ValueError("client_cert and client_key belong together: give both, or none")
+        return self
+
+    @property
+    def trust(self) -> dict[str, Any]:
+        """What a link to the coordinator is told of certificates."""
+        own = None if self.client_cert is None or self.client_key is None else (self.client_cert, self.client_key)
+        return {"insecure": self.insecure, "ca_file": self.ca_file, "client_cert": own}
 
     @property
     def node(self) -> str:

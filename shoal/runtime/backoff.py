@@ -21,7 +21,7 @@ T = TypeVar("T")
 RETRY_AFTER_S_MAX = 300.0
 """The longest pause that another side can ask for."""
 
-LASTING = {"tls.untrusted", "tls.failed", "network.closed"}
+LASTING = {"tls.untrusted", "tls.refused", "tls.failed", "network.closed"}
 """Ways of not being reached that time does not heal."""
 
 

@@ -57,6 +57,12 @@ _HEADERS = {
     PROTOCOL_HEADER: str(PROTOCOLS[-1]),
 }
 
+_ALERTS = ("certificate", "unknown ca", "unknown_ca", "bad_certificate")
+"""In what TLS says of our own certificate."""
+
+ClientCert = tuple[Path, Path]
+"""A certificate chain and its private key, in PEM form."""
+
 Params = Mapping[str, Any] | list[tuple[str, str]]
 
 
@@ -107,7 +113,8 @@ class Link:
     """A persistent connection to one coordinator, with one credential.
 
     `insecure` allows plain http to a public address, and https with a certificate that nobody vouches for; `warning`
-    then says so. `ca_file`: certificates (PEM) to trust instead of the usual ones. `read_s`: patience for an answer.
+    then says so. `ca_file`: certificates (PEM) to trust instead of the usual ones. `client_cert`: what it shows
+    of itself over https, to this address alone. `read_s`: patience for an answer.
     """
 
     def __init__(
@@ -117,13 +124,14 @@ class Link:
         credential: str = "",
         insecure: bool = False,
         ca_file: Path | None = None,
+        client_cert: ClientCert | None = None,
         read_s: float = READ_S,
         check: Callable[..., str] = addresses.check,
     ) -> None:
         self.address = addresses.parse(url)
         self.credential, self.insecure, self.warning = credential, insecure, ""
         self.traffic = Traffic()
-        self._check, self._ca_file = check, ca_file
+        self._check, self._ca_file, self._client_cert = check, ca_file, client_cert
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._checked = self._closed = False
@@ -135,6 +143,19 @@ class Link:
         )
 
     def _trust(self, ca_file: Path | None) -> ssl.SSLContext | bool:
+        trusting = self._trusting(ca_file)
+        if self._client_cert is None or self.address.scheme == "http":
+            return trusting
+        context = httpx.create_ssl_context() if isinstance(trusting, bool) else trusting
+        try:
+            context.load_cert_chain(*self._client_cert)
+        except (OSError, ssl.SSLError) as error:
+            names = " and ".join(map(str, self._client_cert))
+            hint = "give a certificate chain and its private key, without a password, in PEM form"
+            raise ShoalError(f"{names}: {error}", code="usage.client-cert", hint=hint) from None
+        return context
+
+    def _trusting(self, ca_file: Path | None) -> ssl.SSLContext | bool:
         if self.address.scheme == "http":
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and costs nothing to make
         if self.insecure:
@@ -287,10 +308,18 @@ class Link:
         if "CERTIFICATE_VERIFY_FAILED" in said:
             hint = "set ca_file (SHOAL_CLIENT__CA_FILE; a node: SHOAL_EDGE__CA_FILE), or correct the address"
             return Unreachable(f"{self.address.url}: its certificate: {said}", code="tls.untrusted", hint=hint)
+        if "alert" in said.lower() and any(word in said.lower() for word in _ALERTS):
+            hint = (
+                "set client_cert and client_key to a certificate of an authority that it knows, and that is valid now"
+            )
+            return Unreachable(f"{self.address.url} refuses our certificate: {said}", code="tls.refused", hint=hint)
         if "SSL" in said:
             hint = "is it http:// rather than https://?"
             return Unreachable(f"{self.address.url} does not speak TLS: {said}", code="tls.failed", hint=hint)
-        return Unreachable(f"{self.address.url} cannot be reached: {said}", hint=_CHECK)
+        hint = _CHECK
+        if self._client_cert is not None and "disconnected" in said:  # all that some servers say of a certificate
+            hint = f"does it refuse {self._client_cert[0]}? It must be of an authority that it knows, and valid now"
+        return Unreachable(f"{self.address.url} cannot be reached: {said}", hint=hint)
 
     def _problem(self, response: httpx.Response) -> ShoalError:
         """The error that an answer of 300 and more stands for."""

@@ -14,6 +14,7 @@ from shoal.core.errors import NotAllowed
 from shoal.wire import PROTOCOLS, negotiate
 from shoal_coordinator import auth, merging, node_detail, views
 from shoal_coordinator.access import Coord, Node, Operator, Reader, label, principal_of
+from shoal_coordinator.certificates import check_certificate
 from shoal_coordinator.problems import errors
 
 router = APIRouter()
@@ -22,7 +23,7 @@ WRONG_TOKEN_S = 0.5
 """Pause before a wrong token is answered, so that guessing is slow as well as hopeless."""
 
 
-@router.post("/enrol", status_code=201, tags=["node"], responses=errors(401, 409, 426))
+@router.post("/enrol", status_code=201, tags=["node"], responses=errors(401, 403, 409, 426))
 async def enrol(
     body: views.Enrolment,
     request: Request,
@@ -34,6 +35,7 @@ async def enrol(
     """A one-time token for a credential of the node's own."""
     protocol = negotiate(body.protocols)
     label(request, kind="enrol")
+    check_certificate(request.scope, coordinator.settings, body.name)
     try:
         credential = await coordinator.admission.enrol(body.token, body.name, body.info, idempotency_key)
     except NotAllowed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -12,6 +13,7 @@ from shoal.trust.envelope import Request as Signed
 from shoal.trust.envelope import sha256
 from shoal_coordinator import problems
 from shoal_coordinator.access import Coord, label
+from shoal_coordinator.certificates import check_certificate
 from shoal_coordinator.peer_views import Readmission, Readmitted
 from shoal_coordinator.problems import errors
 from shoal_coordinator.routes.nodes import WRONG_TOKEN_S
@@ -36,7 +38,9 @@ async def readmission(
     coordinator.record(job)
     signed = coordinator.readmissions.read(job, request)
     try:
-        answer = await _answered(coordinator, job, signed, sha256(await request.body()), body.secret_sha256, term)
+        answer = await _answered(
+            request.scope, coordinator, job, signed, sha256(await request.body()), body.secret_sha256, term
+        )
     except ShoalError as error:
         if isinstance(error, NotAllowed):
             await asyncio.sleep(WRONG_TOKEN_S)
@@ -48,7 +52,13 @@ async def readmission(
 
 
 async def _answered(
-    coordinator: Coordinator, job: str, signed: Signed, digest: str, secret_sha256: str, term: int
+    scope: Mapping[str, Any],
+    coordinator: Coordinator,
+    job: str,
+    signed: Signed,
+    digest: str,
+    secret_sha256: str,
+    term: int,
 ) -> Readmitted:
     driver = coordinator.driver(job)
     await driver.settled()
@@ -56,5 +66,6 @@ async def _answered(
     if term != driver.term:
         return Readmitted(name="", term=driver.term)
     node = coordinator.readmissions.admit(claim, digest)
+    check_certificate(scope, coordinator.settings, node)
     await coordinator.admission.readmit(job, node, secret_sha256)
     return Readmitted(name=node, term=driver.term)

@@ -4746,6 +4746,7 @@ export interface operations {
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
