@@ -56,11 +56,14 @@ def in_full(one: dict[str, Any]) -> list[RenderableType]:
     rows = table("field", "type", "default", "meaning", right=["default"], prose=("type", "meaning"))
     for field in one["fields"]:
         rows.add_row(field["name"], field["type"], str(field["default"]), field["about"])
-    return [f"\n[bold]{one['kind']} {one['name']}[/]  {one['title']}\n[dim]{one['about']}[/]", rows]
+    title = f"\n[bold]{one['kind']} {one['name']}[/]  {one['title']}\n[dim]{one['about']}[/]"
+    needed = f"\n[dim]Needs of a learner: {', '.join(one['needs'])} (TorchLearner has it).[/]" if one["needs"] else ""
+    return [title + needed, rows]
 
 
 def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
     """One of them, as the envelope has it."""
+    from shoal.core.capability import DECLARED
     from shoal.plugins import field_notes
     from shoal.spec import settings_of
 
@@ -70,4 +73,6 @@ def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
         for field, type_, default in settings_of(kind)
     ]
     about = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
-    return {"kind": what, "name": name, "title": getattr(kind, "title", ""), "about": about, "fields": fields}
+    needs = [DECLARED[capability] for capability in sorted(kind().needs)] if what == "algorithm" else []
+    shown = {"kind": what, "name": name, "title": getattr(kind, "title", ""), "about": about}
+    return {**shown, "needs": needs, "fields": fields}

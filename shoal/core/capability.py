@@ -29,6 +29,9 @@ class Demanding(Protocol):
 
 CODE = "learner.capability"
 
+DECLARED: dict[Capability, str] = {"corrections": "applies_corrections = True", "teaching": "a method teach"}
+"""How a learner declares each."""
+
 _LACKS: dict[Capability, tuple[str, str]] = {
     "corrections": (
         "corrects every local gradient, and {learner} does not declare that it applies corrections",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterator
+from errno import ENOSPC
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from torch import nn
 
 import shoal
 from shoal.core.errors import StorageFailed
+from shoal.core.tree import Slots
 from shoal.learn import TorchLearner
 from shoal.progress import displayed
 from tests.algorithms.softmax import unbalanced
@@ -56,15 +59,24 @@ def test_a_trained_model_reaches_torch_bit_for_bit(dtype: torch.dtype, tmp_path:
     assert torch.equal(learners[0].module.state_dict()["0.weight"], truth["0.weight"])
 
 
-def test_a_model_that_cannot_be_written_leaves_what_is_there(result: shoal.Result, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_written_leaves_what_is_there(
+    result: shoal.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StorageFailed, match="No such file") as caught:
         result.save(tmp_path / "gone" / "model.safetensors")
     assert caught.value.hint
     path = tmp_path / "model.safetensors"
-    path.mkdir()
-    with pytest.raises(StorageFailed):
+    path.write_text("the one before")
+
+    def full(slots: Slots) -> Iterator[bytes]:
+        yield b"half of it"
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shoal.wire.payload_pieces", full)
+    with pytest.raises(StorageFailed, match="No space left"):
         result.save(path)
-    assert [found.name for found in tmp_path.iterdir()] == ["model.safetensors"]
+    assert path.read_text() == "the one before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_result_is_shown_as_a_short_table(result: shoal.Result) -> None:
@@ -73,9 +85,9 @@ def test_a_result_is_shown_as_a_short_table(result: shoal.Result) -> None:
     assert columns.split() == ["version", "accuracy", "loss", "reports", "up", "down", "at"]
     assert [row.split()[0] for row in rows] == ["0", "1", "2", "3", "4"]
     assert rows[-1].split()[1] == f"{100 * result.accuracy:.1f}"
-    long = shoal.simulate(job(rounds=60), unbalanced())
+    long = shoal.simulate(job(rounds=59), unbalanced())
     assert len(repr(long).splitlines()) <= 14
-    assert repr(long).splitlines()[-1].split()[0] == "60"
+    assert repr(long).splitlines()[-1].split()[0] == "59"
     assert "accuracy" not in repr(long), "nothing was measured"
 
 
