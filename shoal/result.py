@@ -30,7 +30,7 @@ ROWS_MAX = 12
 METRICS_MAX = 4
 """Of them, in a table that is no wider than a page."""
 
-COUNTS = ("/examples", "/nodes")
+COUNTS = ("/asked", "/examples", "/nodes")
 """End the names of metrics that say how much was measured."""
 
 WARNINGS = ("warning", "refusal")

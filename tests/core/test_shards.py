@@ -141,7 +141,7 @@ def test_what_is_refused_leaves_all_shards_as_they_were() -> None:
 
 def norm_of_floats(tree: Tree) -> list[float]:
     plain = [tree[name].astype(np.float64) for name in ("a.weight", "b.weight", "c.half", "e.double", "n.running_var")]
-    wide = (tree["d.bits"].astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    wide = (tree.stored("d.bits").astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return [float((values**2).sum()) for values in (*plain, wide)]
 
 
