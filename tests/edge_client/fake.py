@@ -36,6 +36,7 @@ from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Save, Send, Version
 from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Poll, Ref, Report, Stop
+from shoal.core.selection import of_info
 from shoal.runtime.store import FileBodies, digest_of
 from shoal.spec import parse_job
 
@@ -166,7 +167,7 @@ class Coordinator:
 
     def _hello(self, request: Request, node: str) -> Answer:
         for job in self.hubs:
-            self.feed(job, Join(node))
+            self.feed(job, Join(node, about=of_info(json.loads(request.body)["info"])))
         return _json({"name": node, "protocol": 1, "lease_s": 15.0, "beat_s": 0.05, "wait_s_max": 5.0})
 
     def _work(self, request: Request, node: str) -> Answer:
@@ -200,7 +201,8 @@ class Coordinator:
         answered = member.answered.order if member is not None and member.answered is not None else None
         if isinstance(standing, Idle) and held is not None and held[0] != answered:
             return _frame(job, standing)
-        return _frame(job, standing) if isinstance(standing, Stop) and held is not None else None
+        told = isinstance(standing, Stop) and (held is not None or standing.foreign)
+        return _frame(job, standing) if told else None
 
     def _job(self, request: Request, node: str, job: str, what: str, digest: str) -> Answer:
         if what == "":

@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import shoal
 import shoal_edge_client
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.message import Join, Stop
+from shoal.core.tree import Tree
 from shoal.runtime.threads import Lane
 from shoal.spec import parse_job
 from shoal_edge_client.agent import LANE_S, Agent
@@ -158,6 +160,23 @@ def test_an_idle_node_does_not_hammer(place: Place) -> None:
 def test_a_named_job_that_is_over(place: Place) -> None:
     assert place.join() is True
     assert place.join() is True
+
+
+def test_a_named_job_with_another_model(place: Place) -> None:
+    place.coordinator.hubs["j"].keep({"model": Tree.of({"v": np.zeros(3, np.float32)})})
+    with pytest.raises(InvalidJob, match=r"no part in job j: its model differs from the job's \(8 parameters, not 3\)"):
+        place.join()
+
+
+def test_a_job_with_another_model_among_others(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path / "c", {"j": PLAN, "i": PLAN})
+    coordinator.hubs["i"].keep({"model": Tree.of({"v": np.zeros(3, np.float32)})})
+    with serving(coordinator) as url:
+        node = Running(Place(coordinator, url, tmp_path), VectorLearner(), jobs=[])
+        coordinator.wait(lambda: coordinator.ended("j"))
+        node.leave()
+        assert node.end() is False
+    assert {job for job, _, _ in coordinator.counted} == {"j"}
 
 
 def test_a_learners_failure_is_told_and_the_node_goes_on(place: Place) -> None:

@@ -14,6 +14,7 @@ import pytest
 import shoal
 from shoal.core.algorithm import tree_slot
 from shoal.core.machine import Version
+from shoal.core.message import Join
 from shoal.core.tree import digest
 from shoal.spec import parse_job
 from tests.edge_client.child import main
@@ -118,7 +119,7 @@ def test_the_points_are_those_in_the_source() -> None:
     """A point that is named in the code, and killed at by no test, is no use."""
     text = "\n".join(
         path.read_text(encoding="utf-8")
-        for folder in ("edge_client", "shoal/runtime")
+        for folder in ("edge_client/shoal_edge_client", "shoal/runtime")
         for path in (ROOT / folder).glob("*.py")
     )
     single = set(re.findall(r"""at\(\s*"([a-z.]+)"\)""", text))
@@ -128,20 +129,21 @@ def test_the_points_are_those_in_the_source() -> None:
 
 @pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])
 def test_a_report_is_delivered_though_no_order_stands(tmp_path: Path, size: int) -> None:
-    """The answer had come, but was not acted on; the job waits for another node, so nothing else reminds of it."""
+    """The answer had come, but was not acted on; the round waits for another node, so nothing else reminds of it."""
     plan = {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}
     coordinator = Coordinator(tmp_path / "coordinator", {"j": plan})
+    coordinator.feed("j", Join("zz"))
     with serving(coordinator) as url:
         place = Place(coordinator, url, tmp_path)
-        assert child(place, "report.answered", size=size) == -signal.SIGKILL
+        assert child(place, "report.answered", 2, size=size) == -signal.SIGKILL
         (report,) = (tmp_path / "state").rglob("report")
         node = Running(place, VectorLearner())
-        coordinator.wait(lambda: coordinator.requests["POST /jobs/j/reports"] == 2)
+        coordinator.wait(lambda: coordinator.requests["POST /jobs/j/reports"] == 3)
         node.leave()
         assert node.end() is False
     assert not report.exists()
-    assert len(coordinator.counted) == len(coordinator.metrics) == 1  # answered twice, counted once
-    assert coordinator.requests["PUT /jobs/j/bodies/DIGEST"] == (1 if size == LARGE else 0)  # nor sent twice
+    assert len(coordinator.counted) == len(coordinator.metrics) == 2  # the model, and what was answered twice
+    assert coordinator.requests["PUT /jobs/j/bodies/DIGEST"] == (2 if size == LARGE else 0)  # nor sent twice
 
 
 def test_an_unsent_report_is_taken_up(place: Place) -> None:

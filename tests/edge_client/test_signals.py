@@ -39,7 +39,7 @@ def process(place: Place, **settings: str) -> Iterator[subprocess.Popen[str]]:
         **settings,
     }
     environment = {**os.environ, **{f"SHOAL_EDGE__{key}": value for key, value in given.items()}}
-    command = [sys.executable, "-m", "edge_client"]
+    command = [sys.executable, "-m", "shoal_edge_client"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as running:
         try:
             yield running
