@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -50,10 +51,15 @@ def of_error(error: InvalidJob, place: Place, fields: Collection[str]) -> Mistak
     return Mistake((*place, named) if named else place, error.message, error.hint, error.code)
 
 
+def said(one: Mapping[str, Any]) -> str:
+    """Return what one of pydantic's errors says, a pattern in words."""
+    pattern = str(one.get("ctx", {}).get("pattern", ""))
+    return _SAID.get(pattern, str(one["msg"]).removeprefix("Value error, "))
+
+
 def of_validation(error: ValidationError, prefix: str = "") -> Iterator[tuple[Place, str, bool]]:
     """(place, text, whether it is a key that nobody knows) of each thing that is wrong with the types of values."""
     for one in error.errors(include_url=False, include_input=False):
         where, unknown = ".".join(str(part) for part in one["loc"]), one["type"] == "extra_forbidden"
-        pattern = str(one.get("ctx", {}).get("pattern", ""))
-        text = f"{prefix}{where}: {'unknown key' if unknown else _SAID.get(pattern, one['msg'])}"
+        text = f"{prefix}{where}: {'unknown key' if unknown else said(one)}"
         yield tuple(one["loc"]), text[:TEXT_CHARS_MAX], unknown

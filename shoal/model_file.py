@@ -98,7 +98,8 @@ def opened(path: Path) -> Iterator[StartModel]:
                 digest.update(piece)
             yield StartModel(digest.hexdigest(), len(header) + sum(stop - start for start, stop in spans), pieces)
     except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
-        raise InvalidPayload(f"{path}: {error}", code="payload.unreadable", hint="give a safetensors file") from None
+        why = getattr(error, "strerror", None) or error
+        raise InvalidPayload(f"{path}: {why}", code="payload.unreadable", hint="give a safetensors file") from None
     except InvalidPayload as error:
         raise InvalidPayload(f"{path}: {error.message}", code=error.code, hint="give a safetensors file") from None
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed
+from shoal.mistakes import said
 from shoal_coordinator.repeats import brief
 
 log = structlog.get_logger()
@@ -173,7 +174,7 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         first: dict[str, Any] = dict(error.errors()[0])
         where = ".".join(str(part) for part in first["loc"]).encode(errors="replace").decode()
-        return problem(422, f"{where}: {first['msg']}", "request.invalid", "see /docs", request.url.path)
+        return problem(422, f"{where}: {said(first)}", "request.invalid", "see /docs", request.url.path)
 
     async def gone(request: Request, _: Exception) -> Response:
         return problem(400, "the connection broke", "request.broken", "send it again", request.url.path)

@@ -34,11 +34,13 @@ def failures(
 
     Example: shoal failures digits --node clinic-a --verbose
     """
-    from shoal.cli.api import connect
+    from shoal.cli.api import connect, segment
 
     wanted = {name: value for name, value in (("job", job), ("node", node)) if value is not None}
     with connect(url, token) as api:
         found = api.get("/failures", limit=limit, **wanted)["failures"]
+        if not found and job is not None:
+            api.get(f"/jobs/{segment(job)}")  # says so where there is no such job
     for row in reversed(found):
         if row["traceback"]:
             out.detail(f"{row['node']}, order {row['order']} of {row['job']}:\n{row['traceback']}\n")

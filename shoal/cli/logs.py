@@ -38,11 +38,13 @@ def logs(
 
     Example: shoal logs digits --node clinic-a --level warning --follow
     """
-    from shoal.cli.api import connect
+    from shoal.cli.api import connect, segment
 
     wanted = {name: value for name, value in (("job", job), ("node", node), ("level", level)) if value is not None}
     with connect(url, token) as api:
         for lines in _batches(api, wanted, limit, follow=follow):
+            if not lines and job is not None:
+                api.get(f"/jobs/{segment(job)}")  # says so where there is no such job
             out.answer({"logs": lines}, "\n".join(map(_shown, lines)) if lines else "nothing was logged")
 
 

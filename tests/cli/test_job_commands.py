@@ -12,7 +12,7 @@ from shoal import wire
 from shoal.core.tree import Tree
 from tests.cli.commands import job_answers
 from tests.cli.conftest import Shoal
-from tests.cli.fake import FakeCoordinator, Raw, a_job, at
+from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, at
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -40,3 +40,20 @@ def test_a_job_that_runs_is_not_removed_and_nobody_is_asked(shoal: Shoal, fake: 
     assert result.exit_code == 1
     assert "shoal jobs stop digits" in result.stderr
     assert [one.method for one in fake.asked] == ["GET"]
+
+
+@pytest.mark.parametrize("command", ["logs", "failures"])
+def test_an_empty_list_of_a_job_that_is_none_says_so(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, command: str
+) -> None:
+    """Else "nothing" would be read as good news about a name that was mistyped."""
+    fake.answers = {
+        "GET /logs": {"lines": [], "older": False},
+        "GET /failures": {"failures": [], "before": None},
+        "GET /jobs/there": a_job(),
+        "GET /jobs/gone": Problem(404, "job.unknown", "no job is called 'gone'", "jobs here: there"),
+    }
+    assert shoal(command, "there", env=at(fake)).exit_code == 0
+    result = shoal(command, "gone", env=at(fake))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "jobs here: there" in result.stderr

@@ -107,3 +107,9 @@ def test_another_operators_token_ends_the_old_one_and_its_sessions_alone(tmp_pat
             told = asking.post("/api/v1/hello", json={}, headers={"Authorization": credential})
             assert told.status_code == 200
             assert asking.post("/api/v1/enrol", json={"token": join, "name": "new"}).status_code == 201
+
+
+def test_a_wrong_name_is_refused_in_words(closed: Inside) -> None:
+    """People read no regular expressions."""
+    found = problem(closed.request("POST", "/api/v1/tokens", json={"name": "Bad Name"}), 422, "request.invalid")
+    assert found["detail"].startswith("body.name: must have 1 to 63 of a-z")
