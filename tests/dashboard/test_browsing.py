@@ -171,3 +171,23 @@ def test_the_list_of_jobs_is_sorted_and_filtered(running: Inside, page: Page) ->
     expect(rows).to_have_text(["b2"])
     page.reload()
     expect(rows).to_have_text(["b2"])
+
+
+def test_of_a_long_table_only_the_rows_on_the_screen_are_there(running: Inside, page: Page) -> None:
+    known = running.get("/nodes")["nodes"][0]
+    crowd = [{**known, "name": f"node-{number:03}"} for number in range(300)]
+    page.route("**/api/v1/nodes?*", lambda route: route.fulfill(json={"nodes": crowd, "next": None}))
+    page.goto(f"{running.url}/nodes")
+    rows = page.locator("[data-testid^=fleet-row-]")
+    expect(page.get_by_test_id("fleet-row-node-000")).to_be_visible()
+    expect(page.get_by_test_id("fleet-table")).to_have_attribute("aria-rowcount", "301")
+    assert rows.count() < 100
+    page.mouse.move(600, 600)
+    for _ in range(100):
+        page.mouse.wheel(0, 4000)
+        if page.get_by_test_id("fleet-row-node-299").count():
+            break
+        page.wait_for_timeout(50)
+    expect(page.get_by_test_id("fleet-row-node-299")).to_be_in_viewport()
+    assert rows.count() < 100
+    expect(page.get_by_test_id("fleet-row-node-000")).to_have_count(0)

@@ -1,8 +1,10 @@
-import { useMemo } from "react";
+import { useMemo, useRef } from "react";
 import type { Job, JobNode } from "../api/types";
 import { useNow } from "../live/useNow";
 import { useChoice } from "../router";
 import { Icon } from "../ui/Icon";
+import { Room } from "../ui/Room";
+import { useRows } from "../ui/useRows";
 import { barred } from "./barred";
 import { NodeRow } from "./NodeRow";
 import { countNodes, silence, sortNodes, SORTS, type Sort } from "./nodeOrder";
@@ -45,6 +47,8 @@ export function NodesTable({ job, nodes, dynamic, ended }: Props) {
   const now = useNow();
   const [sort, setSort] = useChoice<Sort>("sort", SORTS);
   const sorted = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const rows = useRows(sorted.length, body);
   return (
     <section className="nodes" aria-label="Nodes">
       <header className="section-head">
@@ -58,7 +62,7 @@ export function NodesTable({ job, nodes, dynamic, ended }: Props) {
           </p>
         ) : (
           <div className="table-scroll">
-            <table className="nodes-table" role="table" data-testid="nodes-table">
+            <table className="nodes-table" role="table" aria-rowcount={sorted.length + 1} data-testid="nodes-table">
               <thead role="rowgroup">
                 <tr role="row">
                   {(dynamic ? DYNAMIC : COLUMNS).map((column) => (
@@ -66,8 +70,9 @@ export function NodesTable({ job, nodes, dynamic, ended }: Props) {
                   ))}
                 </tr>
               </thead>
-              <tbody role="rowgroup">
-                {sorted.map((node) => (
+              <tbody role="rowgroup" ref={body}>
+                <Room height={rows.before} />
+{sorted.slice(rows.from, rows.to).map((node) => (
                   <NodeRow
                     key={node.name}
                     node={node}
@@ -76,6 +81,7 @@ export function NodesTable({ job, nodes, dynamic, ended }: Props) {
                     barred={barred(job, node)}
                   />
                 ))}
+                <Room height={rows.after} />
               </tbody>
             </table>
           </div>

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { memo, useDeferredValue, useEffect, useMemo } from "react";
+import { memo, useDeferredValue, useEffect, useMemo, useRef } from "react";
 import { fleetQuery, sessionQuery } from "../api/queries";
 import type { FleetNode } from "../api/types";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
@@ -10,6 +10,8 @@ import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice, useText } from "../router";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
+import { Room } from "../ui/Room";
+import { useRows } from "../ui/useRows";
 import { State } from "../ui/State";
 import { AvailabilityBadge } from "./AvailabilityButtons";
 import { NodeName } from "./NodeName";
@@ -40,6 +42,8 @@ export function NodesPage() {
   const [sort, setSort] = useChoice<Sort>("sort", SORTS);
   const wanted = useDeferredValue(text);
   const shown = useMemo(() => chosen(nodes, wanted, state, sort), [nodes, wanted, state, sort]);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const rows = useRows(shown.length, body);
   const numbers = useMemo(() => counts(nodes), [nodes]);
   useEffect(() => void (document.title = "Nodes · shoal"), []);
   return (
@@ -90,7 +94,7 @@ export function NodesPage() {
               </p>
             ) : (
               <div className="table-scroll">
-                <table className="nodes-table" role="table" data-testid="fleet-table">
+                <table className="nodes-table" role="table" aria-rowcount={shown.length + 1} data-testid="fleet-table">
                   <thead role="rowgroup">
                     <tr role="row">
                       {COLUMNS.map(([by, title, className]) => (
@@ -113,11 +117,13 @@ export function NodesPage() {
                       ))}
                     </tr>
                   </thead>
-                  <tbody role="rowgroup">
-                    {shown.map((node) => (
+                  <tbody role="rowgroup" ref={body}>
+                <Room height={rows.before} />
+{shown.slice(rows.from, rows.to).map((node) => (
                       <Row key={node.name} node={node} />
                     ))}
-                  </tbody>
+                <Room height={rows.after} />
+              </tbody>
                 </table>
               </div>
             )}

@@ -39,3 +39,19 @@ test("a name that nobody could draw is shortened, and what hides is written out 
   expect(labels.get("\u202e".repeat(4000))?.text).toMatch(/^⟨202E⟩.*…$/);
   expect(places.size).toBe(3);
 });
+
+test("of two hundred nodes no two overlap, and no two names do", () => {
+  const names = Array.from({ length: 200 }, (_, index) => `node-${index}`);
+  for (const width of [380, 820]) {
+    const { places, labels, radius, fontSize } = scene(names, width);
+    const all = [...places.values()];
+    const apart = Math.min(...all.map((place, index) => Math.hypot(place.x - all.at(index - 1)!.x, place.y - all.at(index - 1)!.y)));
+    expect(2 * radius).toBeLessThanOrEqual(apart + 0.5);
+    const shown = names.filter((name) => labels.get(name)?.text !== "").map((name) => places.get(name)!);
+    expect(shown.length).toBeGreaterThan(20);
+    for (const [index, place] of shown.entries()) {
+      const before = shown.at(index - 1)!;
+      if (index > 0) expect(Math.hypot(place.x - before.x, place.y - before.y)).toBeGreaterThan(fontSize * 0.9);
+    }
+  }
+});

@@ -26,6 +26,8 @@ export interface Scene {
 
 /** With so many, labels that lie flat would run into each other. */
 const FLAT_MAX = 12;
+/** Beyond so many, nodes are dots, and not all are named. */
+const MANY = 60;
 const NARROW = 520;
 /** Of a letter's width to its height, about. */
 const SLENDER = 0.56;
@@ -37,17 +39,19 @@ export function scene(names: readonly string[], width: number): Scene {
   const fontSize = flat ? 12.5 : narrow ? 10 : 11;
   const texts = names.map((name) => shorten(visible(name), flat ? (narrow ? 10 : 18) : narrow ? 8 : 12));
   const room = 22 + fontSize * SLENDER * Math.max(3, ...texts.map((text) => text.length));
-  const height = Math.round(narrow ? clamp(250 + count * 7, 300, 540) : clamp(240 + count * 6, 300, 500));
+  const height = Math.round(narrow ? clamp(250 + count * 7, 300, 540) : clamp(240 + count * 6, 300, count > MANY ? 680 : 500));
   const oval: Oval = {
     x: width / 2,
     y: height / 2,
     a: Math.max(40, width / 2 - room),
     b: Math.max(40, height / 2 - (flat ? 46 : room)),
   };
-  const radius = clamp(spacing(oval, count) * 0.38, 4.5, 15);
+  const radius = clamp(spacing(oval, count) * 0.38, count > MANY ? 1.5 : 4.5, 15);
+  // Of very many, as many are named as can be read; the one that is pointed at is named above.
+  const named = flat ? 1 : Math.max(1, Math.ceil((fontSize * 1.15) / spacing(oval, count)));
   const places = new Map(around(oval, count).map((place, index) => [names[index] as string, place]));
   const labels = new Map(
-    names.map((name, index) => [name, label(texts[index] as string, places.get(name) as Place, radius, flat, fontSize)]),
+    names.map((name, index) => [name, label(index % named === 0 ? (texts[index] as string) : "", places.get(name) as Place, radius, flat, fontSize)]),
   );
   const lines: [number, number] = count > 24 ? [0.5, 4] : count > FLAT_MAX ? [0.75, 6] : [1, 8];
   return { height, oval, radius, centre: flat ? 23 : 18, places, labels, fontSize, lines };
