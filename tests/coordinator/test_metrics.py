@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal import __version__
 from shoal.core.errors import InvalidPayload
+from shoal.core.roster import Roster
+from shoal_coordinator import describe
 from shoal_coordinator.metrics import Metrics
 from shoal_coordinator.presence import Presence
 from tests.coordinator.node import Node
@@ -97,6 +100,25 @@ def test_states_follow_the_clock() -> None:
         assert presence.states() == {"online": 3, "stale": 1, "gone": 1}
     presence.forget("never")
     assert sum(presence.states().values()) == 4
+
+
+def test_requests_are_answered_while_browsers_are_told_of_many_nodes(coordinator: Inside) -> None:
+    coordinator.begin("a", nodes=1000, rounds=1)
+    by_hand(coordinator, "n0").client.close()
+    driver, turns = coordinator.driver("a"), []
+
+    async def tell() -> None:
+        (member,) = driver.hub.roster.state()
+        driver.hub.roster = Roster.restore([member | {"node": f"n{number:03}"} for number in range(500)])
+        reader = coordinator.coordinator.broadcast.open(None)
+        telling = asyncio.ensure_future(describe.Teller(coordinator.coordinator).tell())
+        while not telling.done():
+            await asyncio.sleep(0)
+            turns.append(1)
+        coordinator.coordinator.broadcast.close(reader)
+
+    coordinator.call(tell())
+    assert len(turns) > 3
 
 
 def test_a_refusal_is_raised_on() -> None:
