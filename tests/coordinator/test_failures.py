@@ -72,7 +72,8 @@ def test_what_was_done(stage: Stage) -> None:
     assert row["phase"] == "unknown", "an earlier release does not say"
 
 
-def test_a_failure_with_which_the_round_closes_says_so(stage: Stage) -> None:
+def test_a_failure_with_which_the_round_closes_says_so(coordinator: Inside) -> None:
+    stage = set_up(coordinator, schedule={"quorum": 1})
     assert stage.report(node="n1").status_code == 200
     fail(stage)
     stage.orders["n2"], _ = order_of(stage.nodes[2], "main")
@@ -80,6 +81,7 @@ def test_a_failure_with_which_the_round_closes_says_so(stage: Stage) -> None:
     row = told(stage, node="n2")[0]
     assert row["outcome"] == "left-out"
     assert row["outcome_why"].startswith("version 1: ")
+    stage.close()
 
 
 def test_the_only_node_is_asked_again_and_then_no_more(coordinator: Inside) -> None:

@@ -213,7 +213,7 @@ def members(running: Inside, job: str = "main") -> list[str]:
 
 def test_an_open_poll_is_a_sign_of_life(brief: Inside) -> None:
     node = by_hand(brief, "n0")
-    brief.begin("main", nodes=2)
+    brief.begin("main", nodes=1)
     order, _ = order_of(node, "main")
     poll = Polling(node, held=held(order))
     time.sleep(2.5)
@@ -228,6 +228,8 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
     nodes = [by_hand(brief, f"n{i}") for i in range(3)]
     brief.begin("main", nodes=2, schedule={"min_nodes": 3})
     nodes[0].sizes["main"] = 10
+    for node in nodes:
+        node.ask("GET", "/work", params={"wait_s": 0})
     order, _ = order_of(nodes[0], "main")
     assert nodes[0].report("main", order).counted
     polls = {node.node: Polling(node, job="main") for node in nodes}
