@@ -245,7 +245,7 @@ class HubActs(HubBounds):
             Save(Version(self.version, model, close.why, opened, now, weight, reports, asked, self.numbers)),
         ]
         if self._is_last or close.last:
-            self.phase = "evaluating"
+            self.phase, self.gathered.opened = "evaluating", None  # no version more: all are asked to measure this one
             self._withdraw()
         elif to := self._askable(close.to, now):
             effects += self._ask(Ask(to, "train", ""), now)
