@@ -147,7 +147,7 @@ shoal nodes list
 compose_file --profile replicas down --volumes
 
 say "five peers and no server"
-compose_file --profile peers up --detach peer1 peer2 peer3 peer4 peer5
+compose_file --profile peers up --build --detach peer1 peer2 peer3 peer4 peer5
 ended() {
   local one
   for one in peer1 peer2 peer3 peer4 peer5; do
