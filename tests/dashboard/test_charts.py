@@ -83,7 +83,8 @@ def test_every_control_is_in_the_address(run: Inside, page: Page) -> None:
     assert hover(page, "chart-loss", 0) == "round 1", "a logarithmic axis has no place for round 0"
     page.get_by_test_id("axis-clock").click()
     expect(page.get_by_test_id("log-x")).to_be_disabled()
-    assert re.fullmatch(r"round 60 · 21 Sept? \d\d:\d\d", hover(page, "chart-accuracy", 1))
+    at = hover(page, "chart-accuracy", 1)
+    assert re.fullmatch(r"round 60 · 21 Sept? \d\d:\d\d \(\d\d:\d\d:\d\d UTC\)", at)
     page.get_by_test_id("axis-time").click()
     assert hover(page, "chart-accuracy", 1) == "round 60 · 4 m 00 s"
 
