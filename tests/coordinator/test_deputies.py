@@ -371,7 +371,7 @@ def mine(lead: Inside) -> list[dict[str, Any]]:
 
 
 def test_who_is_removed_is_unknown_at_once(pair: Pair, swarm: Swarm) -> None:
-    spread(pair)
+    spread(pair, nodes=1)
     (node,) = swarm(pair[0], 1, SIZES)
     until("its report", lambda: at_deputy(pair).presence.doing["second", "n0"].reports)
     credential = {"Authorization": node.client.headers["Authorization"]}
