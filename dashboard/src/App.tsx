@@ -12,6 +12,7 @@ import { ErrorBoundary } from "./ui/ErrorBoundary";
 import { Logo } from "./ui/Logo";
 import { Nav } from "./ui/Nav";
 import { ThemeToggle } from "./ui/ThemeToggle";
+import { Loading } from "./ui/Unanswered";
 
 export function App() {
   const path = usePath();
@@ -58,7 +59,7 @@ function useFocusOnArrival(path: string): void {
 function Page({ path }: { path: string }) {
   const where = route(path, PATTERNS);
   if (where === null) return <Unknown />;
-  return <Suspense fallback={<p className="loading">Loading …</p>}>{PAGES[where.pattern](...where.names)}</Suspense>;
+  return <Suspense fallback={<Loading />}>{PAGES[where.pattern](...where.names)}</Suspense>;
 }
 
 function Unknown() {

@@ -11,6 +11,7 @@ import { Problem } from "../ui/Problem";
 import { roundQuery } from "./queries";
 import { write } from "./quantity";
 import { PHASES, timeline, type Bar } from "./timeline";
+import { Loading } from "../ui/Unanswered";
 
 interface Props {
   job: string;
@@ -62,7 +63,7 @@ export function RoundTimeline({ job, newest, live, unit }: Props) {
         ) : error !== null ? (
           <Problem error={error} />
         ) : (
-          <p className="loading">Asking the coordinator …</p>
+          <Loading />
         )}
       </div>
     </>

@@ -17,6 +17,7 @@ import { NodePrices, Prices } from "./Prices";
 import { compareQuery } from "./queries";
 import { RunsChart } from "./RunsChart";
 import type { Comparison } from "./runs";
+import { Loading } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/compare.css";
 
@@ -47,7 +48,7 @@ export function ComparePage() {
         </p>
       )}
       {error && <Problem error={error} />}
-      {!error && names.length > 0 && data === undefined && <p className="loading">Asking the coordinator …</p>}
+      {!error && names.length > 0 && data === undefined && <Loading />}
       {data !== undefined && names.length > 0 && <Runs comparison={data} />}
     </section>
   );

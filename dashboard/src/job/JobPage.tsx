@@ -12,6 +12,7 @@ import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { Problem } from "../ui/Problem";
 import { State } from "../ui/State";
 import { Tabs } from "../ui/Tabs";
+import { Loading } from "../ui/Unanswered";
 import { Controls } from "./Controls";
 import { Headline } from "./Headline";
 import { ModeMark, Origin } from "./Moves";
@@ -22,14 +23,15 @@ import "../styles/job.css";
 const NONE: never[] = [];
 
 export function JobPage({ name }: { name: string }) {
-  const { data: job, error } = useQuery(jobQuery(name));
+  const { data: job, error, refetch } = useQuery(jobQuery(name));
   // Of a job that is not there nothing could be followed; while it is asked for once more, that stays so.
   const missing = useRef(false);
   if (isMissing(error)) missing.current = true;
   else if (job !== undefined) missing.current = false;
   useFollow(missing.current ? null : name);
-  const { data: versions = NONE } = useQuery(chartVersionsQuery(name));
-  const { data: nodes = NONE } = useQuery(nodesQuery(name));
+  const answers = { versions: useQuery(chartVersionsQuery(name)), nodes: useQuery(nodesQuery(name)) };
+  const { data: versions = NONE } = answers.versions;
+  const { data: nodes = NONE } = answers.nodes;
   const [tab, setTab] = useChoice("view", VIEWS, true);
   const { View } = TABS.find(({ id }) => id === tab) ?? TABS[0];
   useTitle(job, versions);
@@ -37,7 +39,7 @@ export function JobPage({ name }: { name: string }) {
     return (
       <section>
         <Crumbs />
-        {error ? <Missing name={name} error={error} /> : <p className="loading">Asking the coordinator …</p>}
+        {error ? <Missing name={name} error={error} again={() => void refetch()} /> : <Loading lines={6} />}
       </section>
     );
   }
@@ -50,12 +52,17 @@ export function JobPage({ name }: { name: string }) {
             <h1>
               <bdi>{visible(job.title || job.name)}</bdi>
             </h1>
-            <State state={job.state} testId="job-state" />
+            <State state={job.state} idle={job.idle} testId="job-state" />
             <ModeMark job={job} />
           </div>
+          {job.headline && (
+            <p className={job.idle ? "job-headline idle" : "job-headline"} data-testid="headline">
+              <bdi>{visible(job.headline)}</bdi>
+            </p>
+          )}
           <p className="sub">
             {job.name} · {visible(job.algorithm)} · <bdi>{visible(job.schedule)}</bdi>
-            {job.state_why && (
+            {job.state_why && !job.headline.includes(job.state_why) && (
               <>
                 {" "}
                 · {job.idle && "waits: "}
@@ -68,12 +75,12 @@ export function JobPage({ name }: { name: string }) {
         <Controls job={job} />
       </header>
       <Origin job={job} />
-      <Headline job={job} versions={versions} nodes={nodes} />
+      <Headline job={job} versions={versions} nodes={nodes} known={answers.versions.data !== undefined} />
       <Tabs label="Views of the job" tabs={TABS} chosen={tab} onChoose={setTab} />
       <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
         <ErrorBoundary key={tab} part>
-          <Suspense fallback={<p className="loading">Loading …</p>}>
-            <View job={job} versions={versions} nodes={nodes} />
+          <Suspense fallback={<Loading lines={6} />}>
+            <View job={job} versions={versions} nodes={nodes} answers={answers} />
           </Suspense>
         </ErrorBoundary>
       </div>
@@ -91,11 +98,11 @@ function Crumbs() {
   );
 }
 
-function Missing({ name, error }: { name: string; error: Error }) {
+function Missing({ name, error, again }: { name: string; error: Error; again: () => void }) {
   return (
     <>
       <h1>{isMissing(error) ? "No such job" : <bdi>{visible(name)}</bdi>}</h1>
-      <Problem error={error} />
+      <Problem error={error} {...(isMissing(error) ? {} : { again })} />
     </>
   );
 }

@@ -5,12 +5,13 @@ import { plural } from "../format/number";
 import { visible } from "../format/text";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
+import { Loading } from "../ui/Unanswered";
 
 /** What the coordinator says that a switch would do now, and which nodes would take part. */
 export function MovePreview({ job, to }: { job: Job; to: "gossip" | "server" }) {
   const { data: move, error } = useQuery(moveQuery(job.name, to));
   if (error) return <Problem error={error} />;
-  if (move === undefined) return <p className="loading">Asking the coordinator …</p>;
+  if (move === undefined) return <Loading />;
   return (
     <div data-testid="preview">
       <p>

@@ -1,6 +1,7 @@
 /** The tabs of a job's page, in their order. Each is loaded when it is chosen; the first, while the page asks for its job. */
 import type { ComponentType } from "react";
 import type { Job, JobNode, Version } from "../api/types";
+import type { Question } from "../ui/Unanswered";
 import { lazily } from "../ui/lazily";
 
 /** What every tab is given: the page has it already. */
@@ -8,6 +9,8 @@ export interface ViewProps {
   job: Job;
   versions: Version[];
   nodes: JobNode[];
+  /** Whether the versions and the nodes are known yet: where they are not, there are none of either. */
+  answers: { versions: Question; nodes: Question };
 }
 
 /** What `view` in the address can be. */

@@ -12,6 +12,7 @@ import { Fleet } from "./Fleet";
 import { JobRow } from "./JobRow";
 import { matching } from "./matching";
 import { countStates, firstIs, sortJobs, SORTS, type Sort } from "./order";
+import { Loading } from "../ui/Unanswered";
 import "../styles/jobs.css";
 
 export function JobsPage() {
@@ -29,7 +30,7 @@ export function JobsPage() {
         error ? (
           <Problem error={error} />
         ) : (
-          <p className="loading">Asking the coordinator …</p>
+          <Loading />
         )
       ) : null}
       {jobs !== undefined && <Fleet jobs={jobs} />}

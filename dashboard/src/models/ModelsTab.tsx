@@ -13,6 +13,7 @@ import { Problem } from "../ui/Problem";
 import { PromoteDialog, WithdrawDialog } from "./PromoteDialog";
 import { modelHref, modelsQuery } from "./queries";
 import { Moment } from "../ui/Moment";
+import { Loading } from "../ui/Unanswered";
 import "../styles/models.css";
 
 const SHOWN = ["kept", "all"] as const;
@@ -49,7 +50,7 @@ export function ModelsTab({ job }: ViewProps) {
         </div>
       </header>
       {error && <Problem error={error} />}
-      {models === undefined && !error && <p className="loading">Asking the coordinator …</p>}
+      {models === undefined && !error && <Loading />}
       {models !== undefined && (
         <div className="panel">
           {models.length === 0 ? (

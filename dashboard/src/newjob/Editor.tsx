@@ -15,6 +15,7 @@ import type { Schema } from "./schema";
 import { toAddress } from "./start";
 import { writeToml } from "./toml";
 import type { Values } from "./values";
+import { Loading } from "../ui/Unanswered";
 
 const PAUSE_MS = 250;
 
@@ -157,7 +158,7 @@ interface VerdictProps {
 
 /** Whether the job could begin; mistakes that stand at no field are said here. */
 function Verdict({ mistakes, all, nameless, known }: VerdictProps) {
-  if (!known) return <p className="hint">Asking the coordinator …</p>;
+  if (!known) return <Loading lines={1} />;
   return (
     <div role="status" data-testid="verdict" data-mistakes={all}>
       {all === 0 && nameless ? (

@@ -7,6 +7,7 @@ import { Problem } from "../ui/Problem";
 import { copyOf, fromAddress, start } from "./start";
 import { Editor } from "./Editor";
 import type { Schema } from "./schema";
+import { Loading } from "../ui/Unanswered";
 import "../styles/newjob.css";
 
 /** A job file as a form; the file itself, the command that would submit it, and what is wrong with it, beside it. */
@@ -27,7 +28,7 @@ export function NewJobPage() {
       {role !== undefined && role !== "operator" && (
         <p className="panel nothing">Only operators begin jobs. Sign in with an operator’s token.</p>
       )}
-      {!error && (role === undefined || schema === undefined) && <p className="loading">Asking the coordinator …</p>}
+      {!error && (role === undefined || schema === undefined) && <Loading />}
       {role === "operator" && schema && <Filled schema={schema} />}
     </section>
   );
@@ -41,7 +42,7 @@ function Filled({ schema }: { schema: Schema }) {
   const { data: model, error } = useQuery({ ...jobQuery(from), enabled: copies });
   const { data: jobs } = useQuery({ ...jobsQuery, enabled: copies });
   if (error) return <Problem error={error} />;
-  if (copies && (model === undefined || jobs === undefined)) return <p className="loading">Asking the coordinator …</p>;
+  if (copies && (model === undefined || jobs === undefined)) return <Loading />;
   const taken = new Set(jobs?.map(({ name }) => name));
   const values = drafted ?? (model ? copyOf(schema, model.spec, taken) : start(schema));
   return <Editor schema={schema} initial={values} />;

@@ -22,6 +22,7 @@ import { AvailabilityBadge, AvailabilityButtons } from "./AvailabilityButtons";
 import { nodeQuery, reportsQuery } from "./queries";
 import { SystemPanel } from "./SystemPanel";
 import { Moment } from "../ui/Moment";
+import { Loading } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
@@ -49,7 +50,7 @@ export function NodePage({ name }: { name: string }) {
       {node === undefined ? (
         <>
           <h1>{error instanceof ApiError && error.status === 404 ? "No such node" : <bdi>{visible(name)}</bdi>}</h1>
-          {error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p>}
+          {error ? <Problem error={error} /> : <Loading />}
         </>
       ) : (
         <>
@@ -76,7 +77,7 @@ export function NodePage({ name }: { name: string }) {
           <Tabs label="Views of the node" tabs={TABS} chosen={view} onChoose={setView} />
           <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${view}`}>
             <ErrorBoundary key={view} part>
-              <Suspense fallback={<p className="loading">Loading …</p>}>
+              <Suspense fallback={<Loading />}>
                 {view === "overview" && <Overview node={node} />}
                 {view === "failures" && <Failures node={name} />}
                 {view === "logs" && <LogView node={name} />}
@@ -107,7 +108,7 @@ function Overview({ node }: { node: NodeDetail }) {
 
 function Failures({ node }: { node: string }) {
   const { data, error } = useQuery(nodeFailuresQuery(node));
-  if (data === undefined) return error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p>;
+  if (data === undefined) return error ? <Problem error={error} /> : <Loading />;
   return <FailureList failures={data} by="job" />;
 }
 
@@ -163,7 +164,7 @@ function Reports({ name }: { name: string }) {
       </header>
       <div className="panel table-scroll node-reports" tabIndex={0} role="region" aria-label="Reports, newest first">
         {rows.length === 0 ? (
-          <p className="nothing">{data === undefined ? "Asking the coordinator …" : "None of its reports has counted yet."}</p>
+          <p className="nothing">{data === undefined ? "Loading …" : "None of its reports has counted yet."}</p>
         ) : (
           <table className="data-table wide" data-testid="node-reports">
             <thead>

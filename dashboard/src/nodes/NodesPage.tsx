@@ -16,6 +16,7 @@ import { State } from "../ui/State";
 import { AvailabilityBadge } from "./AvailabilityButtons";
 import { NodeName } from "./NodeName";
 import { chosen, counts, SORTS, STATES, told, type Shown, type Sort } from "./order";
+import { Loading } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
@@ -57,7 +58,7 @@ export function NodesPage() {
           </Link>
         )}
       </header>
-      {data === undefined && (error ? <Problem error={error} /> : <p className="loading">Asking the coordinator …</p>)}
+      {data === undefined && (error ? <Problem error={error} /> : <Loading />)}
       {data !== undefined && (
         <>
           <div className="filters">

@@ -13,6 +13,7 @@ import { LogList } from "./LogList";
 import { LogSearch } from "./LogSearch";
 import { LogReader } from "./reader";
 import { LINES_MAX, place } from "./window";
+import { Loading } from "../ui/Unanswered";
 import "../styles/observe.css";
 
 const LEVELS = ["info", "debug", "warning", "error"] as const;
@@ -100,7 +101,7 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
       </div>
       {error !== null && <Problem error={error} />}
       {ready && window.lines.length === 0 && <p className="panel nothing">Nothing was logged here yet.</p>}
-      {!ready && error === null && <p className="loading">Asking the coordinator …</p>}
+      {!ready && error === null && <Loading />}
       {window.lines.length > 0 && (
         <LogList
           window={window}

@@ -3,8 +3,14 @@ import { visible } from "../format/text";
 import { askToSignIn } from "../session/gate";
 import { Icon } from "./Icon";
 
+interface Props {
+  error: Error;
+  /** Asks once more; without it, nothing can be done from here. */
+  again?: () => void;
+}
+
 /** What went wrong and what to do about it; the problem's title only where the coordinator said no more. */
-export function Problem({ error }: { error: Error }) {
+export function Problem({ error, again }: Props) {
   const { detail, hint } = error instanceof ApiError ? error : { detail: "", hint: "" };
   return (
     <div className="problem" role="alert">
@@ -20,6 +26,11 @@ export function Problem({ error }: { error: Error }) {
           </p>
         )}
       </div>
+      {again !== undefined && !isSessionEnded(error) && (
+        <button type="button" className="button" data-testid="again" onClick={again}>
+          Again
+        </button>
+      )}
     </div>
   );
 }

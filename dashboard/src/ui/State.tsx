@@ -19,11 +19,14 @@ const WORDS: Record<Any, string> = {
 };
 
 /** A state as icon and word, coloured besides. */
-export function State({ state, testId }: { state: Any; testId?: string }) {
+export function State({ state, idle = false, testId }: { state: Any; idle?: boolean; testId?: string }) {
+  // A job that runs, though no node works for it, only waits.
+  const stands = idle && state === "running";
+  const look = stands ? "stale" : state;
   return (
-    <span className={`state ${state}`} data-testid={testId} data-state={state}>
-      <Icon name={state in WORDS ? state : "warning"} />
-      {WORDS[state] ?? state}
+    <span className={`state ${look}`} data-testid={testId} data-state={state} data-idle={stands || undefined}>
+      <Icon name={look in WORDS ? look : "warning"} />
+      {stands ? "Waiting for nodes" : (WORDS[state] ?? state)}
     </span>
   );
 }
