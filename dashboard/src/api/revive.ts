@@ -69,6 +69,7 @@ export function revivePeer(raw: RawPeer, now: number): Peer {
     term,
     round,
     weight,
+    metrics: reviveMetrics(raw.metrics),
     seen: new Map(Object.entries(raw.seen ?? {})),
     coverage,
     contacts: new Map(Object.entries(raw.peers ?? {}).map(([other, edge]) => [other, contact(edge)])),

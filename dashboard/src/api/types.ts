@@ -113,6 +113,8 @@ export interface Peer {
   term: number | null;
   round: number | null;
   weight: number | null;
+  /** What its last local round has measured. */
+  metrics: Metrics;
   /** By peer, the local rounds that its model holds. */
   seen: ReadonlyMap<string, number>;
   /** Of all local rounds, the share that its model holds. */

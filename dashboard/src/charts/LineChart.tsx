@@ -1,9 +1,9 @@
 import { useCallback, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
 import type { Version } from "../api/types";
-import { colourOf, namesIn, wordsFor, type What } from "../format/metric";
-import { count, figure, percent } from "../format/number";
-import type { Unit } from "../format/unit";
+import { colourOf, namesIn, toldTogether, wordsFor } from "../format/metric";
+import { count, figure, percent, plural } from "../format/number";
+import { capital, type Unit } from "../format/unit";
 import { clientMetric, type Spread } from "../clients/spread";
 import { axisLabel, place, type Axis } from "./axis";
 import { ChartFrame } from "./ChartFrame";
@@ -19,7 +19,8 @@ import { useTokens } from "./tokens";
 import type { KeptZoom } from "./zoom";
 
 interface Props {
-  what: What;
+  /** The kind of metric. */
+  what: string;
   /** Those that are drawn. */
   versions: Version[];
   /** All that are known, for a table and a file. */
@@ -33,8 +34,8 @@ interface Props {
 }
 
 const HEIGHT = 216;
-const TITLE: Record<What, string> = { accuracy: "Accuracy", loss: "Loss" };
-const WRITE = { accuracy: (value: number | undefined) => percent(value), loss: figure };
+const titleOf = (what: string): string => capital(what.replaceAll("_", " "));
+const writing = (what: string) => (what === "accuracy" ? (value: number | undefined) => percent(value) : figure);
 
 /** All metrics of one kind over the run. */
 export function LineChart({ what, versions, whole, look, unit, zoom: { zoom, keep }, spread, onPick }: Props) {
@@ -62,32 +63,36 @@ export function LineChart({ what, versions, whole, look, unit, zoom: { zoom, kee
     },
     [tokens, look, what, names, zoom, keep],
   );
-  const at = pointed === null ? undefined : versions[pointed];
+  const at = pointed === null ? toldTogether(names, versions) : versions[pointed];
+  const write = writing(what);
   return (
     <ChartFrame
-      title={TITLE[what]}
+      title={titleOf(what)}
       testId={`chart-${what}`}
       label={describe(what, versions, names, axis, unit)}
       height={HEIGHT}
       empty={names.length === 0 ? `No ${what} has been reported yet.` : null}
       readout={
         <>
-          <LineReadout names={names} versions={versions} at={at} write={WRITE[what]} />
-          {spread && <SpreadReadout spread={spread} at={pointed} colour={colourOf(clientMetric(names) ?? "")} write={WRITE[what]} />}
-          <span className="readout-place">{at && place(at, axis, unit)}</span>
+          <LineReadout names={names} at={at} write={write} />
+          {spread && <SpreadReadout spread={spread} at={at === undefined ? null : versions.indexOf(at)} colour={colourOf(clientMetric(names) ?? "")} write={write} />}
+          <span className="readout-place">
+            {at && place(at, axis, unit)}
+            {at?.provisional && ` · ${count(at.provisional.reported)} of ${plural(at.provisional.asked, "node")}`}
+          </span>
         </>
       }
       plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <SeriesTable {...whole()} names={names} unit={unit} write={WRITE[what]} />}
+      table={() => <SeriesTable {...whole()} names={names} unit={unit} write={write} />}
       csv={() => seriesCsv(whole().versions, names, unit, whole().spread)}
     />
   );
 }
 
-function describe(what: What, versions: Version[], names: string[], axis: Axis, unit: Unit): string {
+function describe(what: string, versions: Version[], names: string[], axis: Axis, unit: Unit): string {
   const parts = names.map((name) => {
     const version = newest(versions, name);
-    return `${wordsFor(name)} ${WRITE[what](version?.metrics[name])} at ${unit} ${count(version?.number ?? 0)}`;
+    return `${wordsFor(name)} ${writing(what)(version?.metrics[name])} at ${unit} ${count(version?.number ?? 0)}`;
   });
-  return `${TITLE[what]} by ${axisLabel(axis, unit).toLowerCase()}: ${parts.join("; ")}`;
+  return `${titleOf(what)} by ${axisLabel(axis, unit).toLowerCase()}: ${parts.join("; ")}`;
 }

@@ -1,22 +1,22 @@
 import type { Version } from "../api/types";
 import { colourOf, isWhileTraining, wordsFor } from "../format/metric";
+import { UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import type { Spread } from "../clients/spread";
 
 interface Props {
   names: string[];
-  versions: Version[];
-  /** The version under the pointer; undefined for the newest. */
+  /** The version whose figures are shown. */
   at: Version | undefined;
   write: (value: number | undefined) => string;
 }
 
-/** The legend of a chart with the figures under the pointer, or the newest. */
-export function LineReadout({ names, versions, at, write }: Props) {
+/** The legend of a chart, with figures of one version. */
+export function LineReadout({ names, at, write }: Props) {
   return (
     <>
       {names.map((name) => {
-        const value = (at ?? newest(versions, name))?.metrics[name];
+        const value = at?.metrics[name];
         const diverged = value !== undefined && !Number.isFinite(value);
         return (
           <span key={name} className="readout-item">
@@ -47,7 +47,7 @@ export function SpreadReadout({ spread: { low, high, name, alone }, at, colour, 
       <span className="readout-item">
         <i className={`swatch block band around-${colour + 1}`} /> <abbr title="between these lie the middle 80 % of nodes">10–90 %</abbr>{" "}
         <b>
-          {write(low[place] ?? undefined)} – {write(high[place] ?? undefined)}
+          {low[place] === undefined ? UNKNOWN : `${write(low[place] ?? undefined)} – ${write(high[place] ?? undefined)}`}
         </b>
       </span>
       {name !== "" && (

@@ -1,6 +1,6 @@
 import type uPlot from "uplot";
 import { clientMetric } from "../clients/spread";
-import { colourOf, isWhileTraining, type What } from "../format/metric";
+import { colourOf, isMeasuredByNodes, isWhileTraining } from "../format/metric";
 import { shortFigure, shortPercent } from "./axis";
 import { divergedMarks } from "./diverged";
 import type { Look } from "./look";
@@ -10,7 +10,7 @@ import { accuracyRange, logRange, lossRange, type Lines } from "./series";
 import type { Tokens } from "./tokens";
 
 export interface LineSettings {
-  what: What;
+  what: string;
   names: string[];
   look: Look;
   tokens: Tokens;
@@ -55,7 +55,7 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
     axes: [xAxis(axis, tokens, logX), logY ? { ...y, values: logValues(write) } : y],
     series: [
       {},
-      ...names.map((name, index) => (smoothed ? raw(name, strokes[index]) : series(name, strokes[index]))),
+      ...names.map((name, index) => (smoothed ? raw(name, strokes[index]) : series(name, strokes[index], lines))),
       ...(smoothed ? names.map((name, index) => series(name, strokes[index])) : []),
       EDGE,
       EDGE,
@@ -82,7 +82,10 @@ const raw = (name: string, stroke: string | undefined): uPlot.Series => ({
   alpha: 0.35,
 });
 
-function series(name: string, stroke: string | undefined): uPlot.Series {
+/** `lines`: where a version is provisional, what nodes measured of it has a hollow point. */
+function series(name: string, stroke: string | undefined, lines?: () => Lines): uPlot.Series {
+  const hollow = () => (lines !== undefined && isMeasuredByNodes(name) ? (lines().provisional ?? []) : []);
+  const single = (plot: uPlot) => plot.data[0].length <= 2;
   return {
     label: name,
     stroke,
@@ -90,6 +93,10 @@ function series(name: string, stroke: string | undefined): uPlot.Series {
     // What was measured while training is a hint, not a result.
     dash: isWhileTraining(name) ? [4, 4] : undefined,
     // A line needs two points to be seen; uPlot asks at every redraw.
-    points: { show: (plot) => plot.data[0].length <= 2, size: 5 },
+    points: {
+      show: (plot) => single(plot) || hollow().length > 0,
+      filter: (plot) => (single(plot) ? null : hollow()),
+      size: 6,
+    },
   };
 }

@@ -12,6 +12,8 @@ export interface Lines {
   y: Point[][];
   /** Indices into `x` where any of the lines diverged. */
   diverged: number[];
+  /** Indices into `x` of versions that not all who were asked have measured. */
+  provisional?: number[];
 }
 
 export function buildLines(versions: Version[], names: string[], axis: Axis): Lines {
@@ -24,7 +26,8 @@ export function buildLines(versions: Version[], names: string[], axis: Axis): Li
   }
   const y = names.map((name) => versions.map((version) => point(version.metrics[name])));
   const diverged = x.map((_, index) => index).filter((index) => y.some((line) => line[index] === null));
-  return { x, y, diverged };
+  const provisional = x.map((_, index) => index).filter((index) => versions[index]?.provisional);
+  return { x, y, diverged, provisional };
 }
 
 /** The versions that a zoom shows, and one more on either side, to which lines go out of the picture. */
@@ -42,7 +45,7 @@ export function withLine(lines: Lines, line: Point[] | undefined): Lines {
   if (line === undefined || line.length !== lines.x.length) return lines;
   const y = [...lines.y, line];
   const diverged = lines.x.map((_, index) => index).filter((index) => y.some((one) => one[index] === null));
-  return { x: lines.x, y, diverged };
+  return { ...lines, y, diverged };
 }
 
 function point(value: number | undefined): Point {

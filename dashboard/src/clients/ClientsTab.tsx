@@ -4,7 +4,6 @@ import type { ViewProps } from "../job/tabs";
 import { hasEnded } from "../jobs/order";
 import { useText } from "../router";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
 import { visible } from "../format/text";
 import { ClientLines } from "./ClientLines";
 import { HeatMap } from "./HeatMap";
@@ -13,7 +12,7 @@ import { bandsQuery, heatQuery } from "./queries";
 import { firstOf, titleOf } from "./quantity";
 import { RoundTimeline } from "./RoundTimeline";
 import { useLatest } from "./useLatest";
-import { Loading } from "../ui/Unanswered";
+import { Unanswered } from "../ui/Unanswered";
 import "../styles/clients.css";
 
 const METRIC = /^[a-z0-9_]+([./-][a-z0-9_]+){0,7}$/;
@@ -33,7 +32,7 @@ export function ClientsTab({ job, versions }: ViewProps) {
   const mark = `${newest} ${job.state}`;
   useLatest(mark, () => Promise.all([refetch(), refetchBands()]));
   const unit = unitOf(job);
-  if (heat === undefined) return error ? <Problem error={error} /> : <Loading />;
+  if (heat === undefined) return <Unanswered question={{ error, refetch }} lines={6} />;
   const metrics = heat.metrics.includes(metric) ? heat.metrics : [metric, ...heat.metrics];
   const fair = named === "" && heat.metrics.includes("eval/accuracy") ? "eval/accuracy" : metric;
   return (

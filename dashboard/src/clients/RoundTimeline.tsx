@@ -7,11 +7,10 @@ import { count, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { capital, type Unit } from "../format/unit";
 import { Link, nodePath, useText } from "../router";
-import { Problem } from "../ui/Problem";
 import { roundQuery } from "./queries";
 import { write } from "./quantity";
 import { PHASES, timeline, type Bar } from "./timeline";
-import { Loading } from "../ui/Unanswered";
+import { Unanswered } from "../ui/Unanswered";
 
 interface Props {
   job: string;
@@ -29,7 +28,7 @@ export function RoundTimeline({ job, newest, live, unit }: Props) {
   const asked = Number.parseInt(text, 10);
   const last = live ? newest + 1 : newest;
   const number = Number.isInteger(asked) && asked >= 1 ? Math.min(asked, last) : Math.max(1, newest);
-  const { data: round, error } = useQuery(roundQuery(job, number, live));
+  const { data: round, error, refetch } = useQuery(roundQuery(job, number, live));
   const choose = (value: number) => setText(value === newest ? "" : String(value));
   return (
     <>
@@ -60,10 +59,8 @@ export function RoundTimeline({ job, newest, live, unit }: Props) {
           <Chart round={round} unit={unit} />
         ) : newest === 0 && !live ? (
           <p className="nothing">No {unit} has closed.</p>
-        ) : error !== null ? (
-          <Problem error={error} />
         ) : (
-          <Loading />
+          <Unanswered question={{ error, refetch }} />
         )}
       </div>
     </>

@@ -87,17 +87,19 @@ function Verdict({ jumps }: { jumps: Jump[] }) {
   if (last === undefined) {
     return (
       <p className="verdict" data-testid="drift-verdict" data-found="false">
-        <Icon name="done" /> No concept drift seen: synchronisations have not become more frequent.
+        Neither rule for concept drift has fired: synchronisations have not become more frequent, and no measured loss has
+        jumped. Slow changes of the data set off neither.
       </p>
     );
   }
   const times = `${last.rise.toFixed(1)} times`;
+  const what = last.byLoss ? `the measured loss is ${times} as high` : `models drifted apart ${times} as fast as before`;
   return (
     <p className="verdict found" data-testid="drift-verdict" data-found="true">
       <Icon name="warning" />
       <span>
-        <b>Concept drift</b> at about {duration(last.from)}: since version {count(last.since)} models drifted apart {times}{" "}
-        as fast as before, so the data seem to have changed. Found after {duration(last.found - last.from)}
+        <b>Concept drift</b> at about {duration(last.from)}: since version {count(last.since)} {what}, so the data
+        seem to have changed. Found after {duration(last.found - last.from)}
         {jumps.length > 1 && `; the ${ordinal(jumps.length)} time in this job`}.
       </span>
     </p>

@@ -55,7 +55,7 @@ test("the latest rate looks back a minute, or as far as there is", () => {
 
 test("a jump stands where the rate began to rise", () => {
   const versions = [closed(0, 0, 0, 0), closed(15, 10, 15, 15), closed(23, 13, 23, 23, { jump: 2.8, "jump.since": 15 })];
-  expect(jumps(versions)).toEqual([{ rise: 2.8, since: 15, from: 10, found: 13 }]);
+  expect(jumps(versions)).toEqual([{ rise: 2.8, byLoss: false, since: 15, from: 10, found: 13 }]);
   expect(jumps([versions[0]!, versions[2]!])[0]?.from).toBe(0);
   expect(jumps(versions.slice(0, 2))).toEqual([]);
 });

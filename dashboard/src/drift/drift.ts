@@ -68,8 +68,9 @@ export function latestRate(all: Step[], end: number, what: (step: Step) => numbe
 
 /** A change of the data, as the coordinator found it. */
 export interface Jump {
-  /** By how much the rate of synchronisations had risen. */
+  /** By how much the rate of synchronisations had risen, or the loss. */
   rise: number;
+  byLoss: boolean;
   /** The last version before. */
   since: number;
   /** Seconds since the job began: when it rose, and when that was found. */
@@ -82,7 +83,8 @@ export function jumps(versions: Version[]): Jump[] {
     const { jump: rise, "jump.since": since } = numbers;
     if (rise === undefined || since === undefined) return [];
     const before = versions.findLast((version) => version.number <= since);
-    return [{ rise, since, from: before?.elapsed_s ?? elapsed_s, found: elapsed_s }];
+    const byLoss = numbers["jump.loss"] === 1;
+    return [{ rise, byLoss, since, from: before?.elapsed_s ?? elapsed_s, found: elapsed_s }];
   });
 }
 

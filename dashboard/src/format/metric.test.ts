@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
 import { version } from "../test/make";
-import { best, colourOf, latest, namesIn, namesOf, pick, wordsFor } from "./metric";
+import { best, colourOf, kindsIn, latest, namesIn, namesOf, pick, toldTogether, wordsFor } from "./metric";
 
 test("the most telling name comes first, whatever order they arrive in", () => {
   const all = ["train/loss", "a_ward/accuracy", "held_out/accuracy", "eval/loss", "eval/accuracy"];
-  expect(namesOf("accuracy", all)).toEqual(["eval/accuracy", "held_out/accuracy", "a_ward/accuracy"]);
+  expect(namesOf("accuracy", all)).toEqual(["held_out/accuracy", "eval/accuracy", "a_ward/accuracy"]);
   expect(namesOf("loss", all)).toEqual(["eval/loss", "train/loss"]);
   expect(namesOf("loss", ["eval/gloss"])).toEqual([]);
 });
@@ -51,4 +51,21 @@ test("a colour belongs to a name", () => {
 test("a metric of the user's own keeps its name", () => {
   expect(wordsFor("held_out/accuracy")).toBe("held out");
   expect(wordsFor("ward7/accuracy")).toBe("ward7/accuracy");
+});
+
+test("all figures of a legend are of one version, the newest of those of which most is known", () => {
+  const both = { "eval/loss": 1, "held_out/loss": 2, "train/loss": 3 };
+  const names = ["held_out/loss", "eval/loss", "train/loss"];
+  const told = (...more: Record<string, number>[]) => toldTogether(names, [version(0, both), ...more.map((m, i) => version(i + 1, m))]);
+  expect(told({ "held_out/loss": 2 })?.number).toBe(0);
+  expect(told({ "held_out/loss": 2, "eval/loss": 1 })?.number).toBe(1); // nobody trains on the last version
+  expect(told({})?.number).toBe(0);
+  expect(toldTogether(["train/loss"], [version(0, both), version(1)])?.number).toBe(0);
+  expect(toldTogether(names, [version(0)])).toBeUndefined();
+});
+
+test("every kind of metric that was reported can be chosen", () => {
+  const versions = [version(0, { "eval/perplexity": 9, "eval/accuracy": 1 }), version(1, { "train/grad_norm": 2, loss: 1 })];
+  expect(kindsIn(versions)).toEqual(["accuracy", "loss", "grad_norm", "perplexity"]);
+  expect(kindsIn([])).toEqual(["accuracy", "loss"]);
 });

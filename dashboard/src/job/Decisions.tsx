@@ -1,13 +1,13 @@
 import { memo, useMemo, useState } from "react";
 import type { Note, NoteKind } from "../api/types";
-import { count } from "../format/number";
+import { count, plural } from "../format/number";
 import { visible } from "../format/text";
 import { Link, nodePath, useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 import { Moment } from "../ui/Moment";
+import { Unanswered, type Question } from "../ui/Unanswered";
+import { arrange, KINDS, type Folded, type Kind } from "./arrange";
 
-const KINDS = ["all", "decision", "node", "refusal", "warning", "state", "mode"] as const;
-type Kind = (typeof KINDS)[number];
 const WORDS: Record<Kind, string> = {
   all: "All",
   decision: "Decisions",
@@ -19,15 +19,12 @@ const WORDS: Record<Kind, string> = {
 };
 const PAGE = 100;
 
-/** What the coordinator decided and why, and what happened to the nodes; newest first. */
-export function Decisions({ notes }: { notes: Note[] }) {
+/** What the coordinator decided and why, and what happened to the nodes; warnings first, then newest first. */
+export function Decisions({ notes, answer }: { notes: Note[]; answer: Question }) {
   const [kind, setKind] = useChoice<Kind>("notes", KINDS);
   const [shown, setShown] = useState(PAGE);
   const numbers = useMemo(() => countKinds(notes), [notes]);
-  const chosen = useMemo(
-    () => notes.filter((note) => kind === "all" || note.kind === kind).toReversed(),
-    [notes, kind],
-  );
+  const { urgent, rows } = useMemo(() => arrange(notes, kind), [notes, kind]);
   return (
     <section className="decisions panel" data-testid="decisions" aria-label="Decisions">
       <header className="decisions-head">
@@ -50,25 +47,55 @@ export function Decisions({ notes }: { notes: Note[] }) {
           ))}
         </div>
       </header>
-      {chosen.length === 0 ? (
+      {answer.data === undefined ? (
+        <Unanswered question={answer} lines={5} />
+      ) : urgent.length + rows.length === 0 ? (
         <p className="decisions-none">
           {notes.length === 0 ? "Nothing has been decided yet." : "Nothing of this kind."}
         </p>
       ) : (
         <div className="decisions-scroll" tabIndex={0} role="region" aria-label="Decisions, newest first">
+          {urgent.length > 0 && (
+            <ol className="notes-urgent" data-testid="notes-urgent" aria-label="Latest warnings and refusals">
+              {urgent.map((note) => (
+                <Entry key={note.id} note={note} />
+              ))}
+            </ol>
+          )}
           <ol>
-            {chosen.slice(0, shown).map((note) => (
-              <Entry key={note.id} note={note} />
+            {rows.slice(0, shown).map((row) => (
+              <Row key={row[0].id} row={row} />
             ))}
           </ol>
-          {chosen.length > shown && (
+          {rows.length > shown && (
             <button type="button" className="quiet-button" onClick={() => setShown(shown + PAGE)}>
-              Show {count(Math.min(PAGE, chosen.length - shown))} older
+              Show {count(Math.min(PAGE, rows.length - shown))} older
             </button>
           )}
         </div>
       )}
     </section>
+  );
+}
+
+/** One note, or several decisions of rounds that went as rounds go: the newest of them, and the others on demand. */
+function Row({ row: [newest, ...others] }: { row: Folded }) {
+  return (
+    <>
+      <Entry note={newest} />
+      {others.length > 0 && (
+        <li className="notes-folded">
+          <details>
+            <summary>{plural(others.length, "earlier decision")}</summary>
+            <ol>
+              {others.map((note) => (
+                <Entry key={note.id} note={note} />
+              ))}
+            </ol>
+          </details>
+        </li>
+      )}
+    </>
   );
 }
 

@@ -8,16 +8,17 @@ import { useConnection } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
 import { Progress } from "../ui/Progress";
-import { barred } from "./barred";
 
 interface Props {
   job: Job;
   versions: Version[];
   nodes: JobNode[];
+  /** Whether the versions are known: where they are not, nothing is said of what they would tell. */
+  known: boolean;
 }
 
 /** The run in six figures. */
-export function Headline({ job, versions, nodes }: Props) {
+export function Headline({ job, versions, nodes, known }: Props) {
   return (
     <dl className="headline panel">
       <Stat name="Version" wide>
@@ -27,8 +28,8 @@ export function Headline({ job, versions, nodes }: Props) {
         </span>
         <Progress value={job.progress} label="Progress of the job" tone={job.state} />
       </Stat>
-      <Accuracy job={job} versions={versions} />
-      <Loss versions={versions} />
+      <Accuracy job={job} versions={versions} known={known} />
+      <Loss versions={versions} known={known} />
       <Clock job={job} />
       <Stat
         name="Bytes moved"
@@ -57,20 +58,22 @@ export function Stat({ name, more, wide, children }: { name: string; more?: Reac
   );
 }
 
-function Accuracy({ job, versions }: { job: Job; versions: Version[] }) {
+function Accuracy({ job, versions, known }: { job: Job; versions: Version[]; known: boolean }) {
   const now = latest("accuracy", versions);
-  const { best } = job;
   return (
-    <Stat
-      name="Accuracy"
-      more={best === null ? (now === undefined ? "not measured yet" : "no best version yet") : `best ${percent(best.accuracy)} at v${best.version}${alone(best.nodes)}`}
-    >
+    <Stat name="Accuracy" more={bestOf(job, now !== undefined, known)}>
       <span className={tone(now?.value)} data-testid="accuracy-latest">
         {percent(now?.value)}
       </span>
       <Part versions={versions} number={now?.version} />
     </Stat>
   );
+}
+
+function bestOf({ best }: Job, measured: boolean, known: boolean): string {
+  if (best !== null) return `best ${percent(best.accuracy)} at v${best.version}${alone(best.nodes)}`;
+  if (!known) return "loading …";
+  return measured ? "no best version yet" : "not measured yet";
 }
 
 /** Beside a figure that does not rest on all nodes that were asked: on how many it rests. */
@@ -88,11 +91,12 @@ function Part({ versions, number }: { versions: Version[]; number: number | unde
 /** One node's figure is not the job's: its data may be easy. */
 const alone = (nodes: number | null | undefined): string => (nodes === 1 ? ", of one node alone" : "");
 
-function Loss({ versions }: { versions: Version[] }) {
+function Loss({ versions, known }: { versions: Version[]; known: boolean }) {
   const now = latest("loss", versions);
-  const least = best("loss", versions);
+  const least = best("loss", versions.filter(({ provisional }) => provisional === null));
+  const none = known ? "not measured yet" : "loading …";
   return (
-    <Stat name="Loss" more={least ? `least ${figure(least.value)} at v${least.version}` : "not measured yet"}>
+    <Stat name="Loss" more={least ? `least ${figure(least.value)} at v${least.version}` : now ? "no least loss yet" : none}>
       <span className={tone(now?.value)}>{figure(now?.value)}</span>
     </Stat>
   );
@@ -122,9 +126,9 @@ function remaining(job: Job, now: number): string {
 }
 
 function Nodes({ job, nodes }: { job: Job; nodes: JobNode[] }) {
-  const lost = nodes.filter((node) => node.state === "stale" || node.state === "gone").length;
-  const left = nodes.filter((node) => barred(job, node) !== "").length;
-  const out = left > 0 ? ` · ${count(left)} not asked` : "";
+  const lost = nodes.filter((node) => node.left_out === "" && (node.state === "stale" || node.state === "gone")).length;
+  const left = job.members - job.nodes;
+  const out = left > 0 ? ` · ${count(left)} left out` : "";
   const busy = nodes.length > 0 ? nodes.filter((node) => node.state === "training").length : job.busy;
   return (
     <Stat name="Nodes" more={lost > 0 ? `${plural(lost, "node")} not heard of` : [`${count(busy)} training`, out].join("")}>

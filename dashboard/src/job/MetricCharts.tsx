@@ -12,7 +12,7 @@ import { thin, type Value } from "../charts/thin";
 import { useZoom, type KeptZoom } from "../charts/zoom";
 import { clientMetric } from "../clients/spread";
 import { useSpread } from "../clients/useSpread";
-import { namesIn, type What } from "../format/metric";
+import { kindsIn, namesIn } from "../format/metric";
 import { byNumber, visible } from "../format/text";
 import { unitOf, type Unit } from "../format/unit";
 import { useText } from "../router";
@@ -23,12 +23,16 @@ interface Props {
   nodes: JobNode[];
 }
 
-/** Accuracy and loss side by side, along the same axis and with the same zoom, and how clients lie around them. */
+/** Two kinds of metric side by side, along the same axis and with the same zoom, and how clients lie around them. */
 export function MetricCharts({ job, versions, nodes }: Props) {
   const { setAxis, ...choices } = useLook();
   const { look } = choices;
   const zoom = useZoom("zoom", SYNC);
   const [isolated, setIsolated] = useText("client");
+  const kinds = kindsIn(versions);
+  const [left, setLeft] = useText("left");
+  const [right, setRight] = useText("right");
+  const shown = [kinds.includes(left) ? left : "accuracy", kinds.includes(right) ? right : "loss"] as const;
   const unit = unitOf(job);
   const { zoom: current, keep } = zoom;
   const forget = useCallback(() => {
@@ -41,6 +45,12 @@ export function MetricCharts({ job, versions, nodes }: Props) {
       <div className="toolbar">
         <h2>Learning</h2>
         <ShowAll zoom={zoom} />
+        {kinds.length > 2 && (
+          <>
+            <KindChoice name="left" kinds={kinds} chosen={shown[0]} onChoose={setLeft} />
+            <KindChoice name="right" kinds={kinds} chosen={shown[1]} onChoose={setRight} />
+          </>
+        )}
         <ChartChoices {...choices} onScale={forget} />
         {nodes.length > 0 && <NodeChoice nodes={nodes} chosen={isolated} onChoose={setIsolated} />}
         <AxisChoice
@@ -55,10 +65,10 @@ export function MetricCharts({ job, versions, nodes }: Props) {
       </div>
       <div className="pair">
         <div className="panel">
-          <MetricChart what="accuracy" {...shared} />
+          <MetricChart key={shown[0]} what={shown[0]} {...shared} />
         </div>
         <div className="panel">
-          <MetricChart what="loss" {...shared} />
+          <MetricChart key={`right ${shown[1]}`} what={shown[1]} {...shared} />
         </div>
       </div>
     </section>
@@ -66,7 +76,7 @@ export function MetricCharts({ job, versions, nodes }: Props) {
 }
 
 interface MetricProps {
-  what: What;
+  what: string;
   job: Job;
   versions: Version[];
   look: Look;
@@ -90,6 +100,29 @@ function MetricChart({ what, job, versions: all, look, unit, zoom, isolated, onI
   const { spread, spreadAt, pick } = useSpread(job, metric, versions, isolated, onIsolate);
   const whole = useCallback(() => ({ versions: all, spread: spreadAt(all) }), [all, spreadAt]);
   return <LineChart what={what} versions={versions} whole={whole} look={look} unit={unit} zoom={zoom} spread={spread} onPick={pick} />;
+}
+
+interface KindChoiceProps {
+  name: "left" | "right";
+  kinds: string[];
+  chosen: string;
+  onChoose: (kind: string) => void;
+}
+
+/** Which of all metrics that were reported a chart shows. */
+function KindChoice({ name, kinds, chosen, onChoose }: KindChoiceProps) {
+  return (
+    <label className="node-choice">
+      {name}{" "}
+      <select data-testid={`kind-${name}`} value={chosen} onChange={(event) => onChoose(event.target.value)}>
+        {kinds.map((kind) => (
+          <option key={kind} value={kind}>
+            {visible(kind)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
 }
 
 interface NodeChoiceProps {

@@ -14,19 +14,17 @@ interface Props {
   dynamic: boolean;
   /** Seconds since it was last heard; null if it was not. */
   silent: number | null;
-  /** Why the job does not ask it; empty: it does. */
-  barred: string;
 }
 
-export const NodeRow = memo(function NodeRow({ node, dynamic, silent, barred }: Props) {
+export const NodeRow = memo(function NodeRow({ node, dynamic, silent }: Props) {
   const { device, torch } = node.info;
   // Where the data change, the newest batches tell more than data that were held back.
   const loss = (dynamic ? node.metrics["train/loss"] : undefined) ?? pick("loss", node.metrics);
   return (
     <tr role="row" data-testid={`node-row-${node.name}`} data-state={node.state}>
       <NodeName name={node.name}>
-        {barred !== ""
-          ? `takes no part: ${visible(barred)}`
+        {node.left_out !== ""
+          ? `takes no part: ${visible(node.left_out)}`
           : [device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(visible).join(" · ")}
       </NodeName>
       <td role="cell" className="node-cell-state">

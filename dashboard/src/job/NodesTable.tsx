@@ -1,11 +1,11 @@
 import { useMemo, useRef } from "react";
-import type { Job, JobNode } from "../api/types";
+import type { JobNode } from "../api/types";
 import { useNow } from "../live/useNow";
 import { useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 import { Room } from "../ui/Room";
 import { useRows } from "../ui/useRows";
-import { barred } from "./barred";
+import { Unanswered, type Question } from "../ui/Unanswered";
 import { NodeRow } from "./NodeRow";
 import { countNodes, silence, sortNodes, SORTS, type Sort } from "./nodeOrder";
 
@@ -35,15 +35,15 @@ const DYNAMIC: Column[] = COLUMNS.map((column) =>
 );
 
 interface Props {
-  job: Job;
   nodes: JobNode[];
+  answer: Question;
   /** Whether models are synchronised only when they have drifted apart. */
   dynamic: boolean;
   /** Once the job has ended, nobody listens for its nodes any more. */
   ended: boolean;
 }
 
-export function NodesTable({ job, nodes, dynamic, ended }: Props) {
+export function NodesTable({ nodes, dynamic, ended, answer }: Props) {
   const now = useNow();
   const [sort, setSort] = useChoice<Sort>("sort", SORTS);
   const sorted = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
@@ -56,7 +56,9 @@ export function NodesTable({ job, nodes, dynamic, ended }: Props) {
         {nodes.length > 0 && <p className="summary">{countNodes(nodes)}</p>}
       </header>
       <div className="panel">
-        {nodes.length === 0 ? (
+        {answer.data === undefined ? (
+          <Unanswered question={answer} lines={4} />
+        ) : nodes.length === 0 ? (
           <p className="nothing">
             No node has joined this job yet. A node joins with <code>shoal join URL --token …</code>
           </p>
@@ -78,7 +80,6 @@ export function NodesTable({ job, nodes, dynamic, ended }: Props) {
                     node={node}
                     dynamic={dynamic}
                     silent={ended ? null : silence(node, now)}
-                    barred={barred(job, node)}
                   />
                 ))}
                 <Room height={rows.after} />

@@ -1,44 +1,55 @@
 import { useQuery } from "@tanstack/react-query";
-import { Suspense } from "react";
+import { lazy, Suspense } from "react";
 import { notesQuery } from "../api/queries";
 import { TrafficChart } from "../charts/TrafficChart";
 import { isDynamic, unitOf } from "../format/unit";
 import { hasEnded } from "../jobs/order";
-import { lazily } from "../ui/lazily";
+import { Loading, Unanswered } from "../ui/Unanswered";
 import { Decisions } from "./Decisions";
 import { MetricCharts } from "./MetricCharts";
-import { mayGossip } from "./moves";
+import { hasGossiped } from "./moves";
 import { Moves } from "./Moves";
 import { NodesTable } from "./NodesTable";
 import type { ViewProps } from "./tabs";
 
 // Beneath what people look at first.
-const DriftPanel = lazily(async () => (await import("../drift/DriftPanel")).DriftPanel);
-const ServerPanel = lazily(async () => (await import("../peers/PeersPanel")).ServerPanel);
-const PeersPanel = lazily(async () => (await import("../peers/PeersPanel")).PeersPanel);
+const DriftPanel = lazy(async () => ({ default: (await import("../drift/DriftPanel")).DriftPanel }));
+const ServerPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).ServerPanel }));
+const PeersPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).PeersPanel }));
 
-const NONE: never[] = [];
-
-/** How the run goes: its charts, its decisions, its nodes. */
-export function Overview({ job, versions, nodes }: ViewProps) {
-  const { data: notes = NONE } = useQuery(notesQuery(job.name));
+/** How the run goes: what it has learned, who takes part, what that costs, and how they are connected. */
+export function Overview({ job, versions, nodes, answers }: ViewProps) {
+  const notes = useQuery(notesQuery(job.name));
+  const ready = answers.versions.data !== undefined;
   return (
     <>
       <div className="job-body">
         <div className="job-charts">
-          <Moves job={job} />
-          <MetricCharts job={job} versions={versions} nodes={nodes} />
-          <Suspense>
-            {isDynamic(job) && <DriftPanel job={job} versions={versions} nodes={nodes} />}
-            {mayGossip(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
+          {ready ? (
+            <MetricCharts job={job} versions={versions} nodes={nodes} />
+          ) : (
+            <div className="panel">
+              <Unanswered question={answers.versions} lines={6} />
+            </div>
+          )}
+          {hasGossiped(job) && <Moves job={job} />}
+          <Suspense fallback={<Loading />}>
+            {isDynamic(job) && ready && <DriftPanel job={job} versions={versions} nodes={nodes} />}
           </Suspense>
+        </div>
+        <Decisions answer={notes} notes={notes.data ?? []} />
+      </div>
+      <NodesTable nodes={nodes} answer={answers.nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
+      <div className="job-charts job-lower">
+        {ready && (
           <div className="panel">
             <TrafficChart versions={versions} unit={unitOf(job)} up={job.up_bytes} down={job.down_bytes} />
           </div>
-        </div>
-        <Decisions notes={notes} />
+        )}
+        <Suspense fallback={<Loading />}>
+          {hasGossiped(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
+        </Suspense>
       </div>
-      <NodesTable job={job} nodes={nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
     </>
   );
 }

@@ -27,6 +27,9 @@ const modeOf = (note: Note): Mode | undefined => MOVES.find(([words]) => note.te
 export const mayGossip = (job: Job): boolean =>
   job.mode !== "server" || (job.spec.gossip as { allowed?: boolean } | undefined)?.allowed === true;
 
+/** Whether its nodes have carried it on by themselves, or do. */
+export const hasGossiped = (job: Job): boolean => job.mode !== "server" || job.mode_since !== null;
+
 /** Where a job goes on from, if the coordinator had lost its disk; null for any other. */
 export function origin(job: Job): string | null {
   if (!job.rebuilt) return null;

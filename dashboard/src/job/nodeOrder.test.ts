@@ -56,4 +56,5 @@ test("the summary names the states that occur", () => {
   expect(countNodes([node("a", { state: "gone" }), node("b", { state: "training" }), node("c")])).toBe(
     "3 nodes · 1 training · 1 idle · 1 gone",
   );
+  expect(countNodes([node("a"), node("b", { left_out: "without the tag ship" })])).toBe("1 node · 1 idle · 1 left out");
 });

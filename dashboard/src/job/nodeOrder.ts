@@ -60,11 +60,13 @@ export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
     .map(({ node }) => node);
 }
 
-/** "7 nodes · 4 training · 1 stale". */
+/** "7 nodes · 4 training · 1 stale": those that take part, and how many others have joined. */
 export function countNodes(nodes: JobNode[]): string {
-  const counts = STATES.map((state): [string, number] => [state, nodes.filter((node) => node.state === state).length]);
+  const part = nodes.filter(({ left_out }) => left_out === "");
+  const counts = STATES.map((state): [string, number] => [state, part.filter((node) => node.state === state).length]);
   const said = counts.filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state}`);
-  return [plural(nodes.length, "node"), ...said].join(" · ");
+  const out = nodes.length - part.length;
+  return [plural(part.length, "node"), ...said, ...(out > 0 ? [`${out} left out`] : [])].join(" · ");
 }
 
 /**

@@ -7,17 +7,17 @@ import { useFollow } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
 import { comparePath, Link, newJobPath, replaceParam, setListed, useChoice, useList, useParam } from "../router";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
 import { Fleet } from "./Fleet";
 import { JobRow } from "./JobRow";
 import { matching } from "./matching";
 import { countStates, firstIs, sortJobs, SORTS, type Sort } from "./order";
-import { Loading } from "../ui/Unanswered";
+import { Unanswered } from "../ui/Unanswered";
 import "../styles/jobs.css";
 
 export function JobsPage() {
   useFollow(null);
-  const { data: jobs, error } = useQuery(jobsQuery);
+  const question = useQuery(jobsQuery);
+  const { data: jobs } = question;
   useEffect(() => void (document.title = "Jobs · shoal"), []);
   return (
     <section>
@@ -26,13 +26,7 @@ export function JobsPage() {
         {jobs && jobs.length > 0 && <Summary jobs={jobs} />}
         <NewJob />
       </header>
-      {jobs === undefined ? (
-        error ? (
-          <Problem error={error} />
-        ) : (
-          <Loading />
-        )
-      ) : null}
+      {jobs === undefined && <Unanswered question={question} lines={6} />}
       {jobs !== undefined && <Fleet jobs={jobs} />}
       {jobs?.length === 0 && <NoJobs />}
       {jobs !== undefined && jobs.length > 0 && <Found jobs={jobs} />}

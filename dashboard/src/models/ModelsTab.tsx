@@ -24,7 +24,7 @@ type Asked = { version: number } | { label: string } | null;
 /** A job's models: what each is worth, where to get it, and what it is called. */
 export function ModelsTab({ job }: ViewProps) {
   const [shown, setShown] = useChoice("models", SHOWN);
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(
     modelsQuery(job, shown === "kept"),
   );
   const { data: role } = useQuery(sessionQuery);
@@ -49,7 +49,7 @@ export function ModelsTab({ job }: ViewProps) {
           ))}
         </div>
       </header>
-      {error && <Problem error={error} />}
+      {error && <Problem error={error} again={() => void refetch()} />}
       {models === undefined && !error && <Loading />}
       {models !== undefined && (
         <div className="panel">

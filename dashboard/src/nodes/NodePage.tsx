@@ -22,7 +22,7 @@ import { AvailabilityBadge, AvailabilityButtons } from "./AvailabilityButtons";
 import { nodeQuery, reportsQuery } from "./queries";
 import { SystemPanel } from "./SystemPanel";
 import { Moment } from "../ui/Moment";
-import { Loading } from "../ui/Unanswered";
+import { Loading, Unanswered } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
@@ -39,7 +39,7 @@ const TABS = [
 /** One node: what it says of itself, what it works in, what it has reported, when it came and went, what it failed at, what it logs. */
 export function NodePage({ name }: { name: string }) {
   useFollow(null);
-  const { data: node, error } = useQuery(nodeQuery(name));
+  const { data: node, error, refetch } = useQuery(nodeQuery(name));
   const [view, setView] = useChoice("view", VIEWS, true);
   useEffect(() => void (document.title = `${name} · shoal`), [name]);
   return (
@@ -50,7 +50,7 @@ export function NodePage({ name }: { name: string }) {
       {node === undefined ? (
         <>
           <h1>{error instanceof ApiError && error.status === 404 ? "No such node" : <bdi>{visible(name)}</bdi>}</h1>
-          {error ? <Problem error={error} /> : <Loading />}
+          {error ? <Problem error={error} again={() => void refetch()} /> : <Loading lines={6} />}
         </>
       ) : (
         <>
@@ -107,8 +107,9 @@ function Overview({ node }: { node: NodeDetail }) {
 }
 
 function Failures({ node }: { node: string }) {
-  const { data, error } = useQuery(nodeFailuresQuery(node));
-  if (data === undefined) return error ? <Problem error={error} /> : <Loading />;
+  const question = useQuery(nodeFailuresQuery(node));
+  const { data } = question;
+  if (data === undefined) return <Unanswered question={question} />;
   return <FailureList failures={data} by="job" />;
 }
 
@@ -138,6 +139,7 @@ function Parts({ node }: { node: NodeDetail }) {
                 <tr key={part.job}>
                   <th scope="row">
                     <Link href={jobPath(part.job)}>{visible(part.job)}</Link> {part.here && <span className="badge part">takes part</span>}
+                    {part.left_out && <span className="sub">takes no part: {visible(part.left_out)}</span>}
                   </th>
                   <td className="num">{count(part.reports)}</td>
                   <td className="num">{part.reported_at === null ? UNKNOWN : <Moment at={part.reported_at} />}</td>
@@ -155,7 +157,8 @@ function Parts({ node }: { node: NodeDetail }) {
 }
 
 function Reports({ name }: { name: string }) {
-  const { data, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(reportsQuery(name));
+  const question = useInfiniteQuery(reportsQuery(name));
+  const { data, hasNextPage, fetchNextPage, isFetchingNextPage } = question;
   const rows = data?.pages.flatMap(({ reports }) => reports) ?? [];
   return (
     <section aria-label="Reports">
@@ -163,8 +166,10 @@ function Reports({ name }: { name: string }) {
         <h2>Reports</h2>
       </header>
       <div className="panel table-scroll node-reports" tabIndex={0} role="region" aria-label="Reports, newest first">
-        {rows.length === 0 ? (
-          <p className="nothing">{data === undefined ? "Loading …" : "None of its reports has counted yet."}</p>
+        {data === undefined ? (
+          <Unanswered question={question} />
+        ) : rows.length === 0 ? (
+          <p className="nothing">None of its reports has counted yet.</p>
         ) : (
           <table className="data-table wide" data-testid="node-reports">
             <thead>

@@ -9,14 +9,13 @@ import { capital } from "../format/unit";
 import { useFollow } from "../live/LiveProvider";
 import { jobPath, Link, useChoice, useText } from "../router";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
 import { Room } from "../ui/Room";
 import { useRows } from "../ui/useRows";
 import { State } from "../ui/State";
 import { AvailabilityBadge } from "./AvailabilityButtons";
 import { NodeName } from "./NodeName";
 import { chosen, counts, SORTS, STATES, told, type Shown, type Sort } from "./order";
-import { Loading } from "../ui/Unanswered";
+import { Unanswered } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
@@ -35,7 +34,8 @@ const COLUMNS: [sort: Sort | null, title: string, className?: string][] = [
 /** Every node that was ever admitted and not removed. */
 export function NodesPage() {
   useFollow(null);
-  const { data, error } = useQuery(fleetQuery);
+  const question = useQuery(fleetQuery);
+  const { data } = question;
   const { data: role } = useQuery(sessionQuery);
   const nodes = data ?? NONE;
   const [text, setText] = useText("q");
@@ -58,7 +58,7 @@ export function NodesPage() {
           </Link>
         )}
       </header>
-      {data === undefined && (error ? <Problem error={error} /> : <Loading />)}
+      {data === undefined && <Unanswered question={question} lines={6} />}
       {data !== undefined && (
         <>
           <div className="filters">

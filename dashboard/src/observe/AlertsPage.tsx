@@ -1,5 +1,5 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect } from "react";
+import { Fragment, useEffect } from "react";
 import { acknowledge } from "../api/commands";
 import { alertsQuery, keys, sessionQuery } from "../api/queries";
 import type { Alert } from "../api/types";
@@ -9,6 +9,7 @@ import { mergeAlerts } from "../live/merge";
 import { jobPath, Link, useChoice } from "../router";
 import { Icon } from "../ui/Icon";
 import { Problem } from "../ui/Problem";
+import { Unanswered } from "../ui/Unanswered";
 import { KINDS } from "./alerts";
 import { Moment } from "../ui/Moment";
 import "../styles/alerts.css";
@@ -19,7 +20,8 @@ const SHOW = ["all", "standing"] as const;
 export function AlertsPage() {
   useFollow(null);
   useEffect(() => void (document.title = "Alerts · shoal"), []);
-  const { data, error } = useQuery(alertsQuery);
+  const question = useQuery(alertsQuery);
+  const { data } = question;
   const { data: role } = useQuery(sessionQuery);
   const [show, setShow] = useChoice("show", SHOW);
   const found = (data ?? []).filter((alert) => show === "all" || alert.cleared_at === null);
@@ -36,7 +38,7 @@ export function AlertsPage() {
           ongoing only
         </label>
       </header>
-      {error !== null && <Problem error={error} />}
+      {data === undefined && <Unanswered question={question} />}
       {data !== undefined && found.length === 0 && <p className="panel nothing">No alerts: nothing has gone wrong so far.</p>}
       {found.length > 0 && (
         <ol className="panel alert-list" data-testid="alerts">
@@ -66,12 +68,12 @@ function Entry({ alert, may }: { alert: Alert; may: boolean }) {
       </span>
       <span className="alert-text">
         <bdi>{visible(alert.text)}</bdi>
-        {alert.job !== "" && (
-          <>
+        {(alert.jobs?.length ? alert.jobs : [alert.job]).filter(Boolean).map((job) => (
+          <Fragment key={job}>
             {" "}
-            <Link href={jobPath(alert.job)}>{alert.job}</Link>
-          </>
-        )}
+            <Link href={jobPath(job)}>{job}</Link>
+          </Fragment>
+        ))}
       </span>
       <span className="alert-when">
         <Moment at={alert.raised_at} />

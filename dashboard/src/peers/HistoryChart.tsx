@@ -10,7 +10,7 @@ import { useTokens, type Tokens } from "../charts/tokens";
 import type { KeptZoom } from "../charts/zoom";
 import { count, figure, percent, UNKNOWN } from "../format/number";
 import { clock } from "../format/time";
-import { curve, decades, floored, power, tens, type Curve, type Measure } from "./history";
+import { curve, decades, floored, isShare, power, tens, type Curve, type Measure } from "./history";
 import { Moment } from "../ui/Moment";
 
 const HEIGHT = 168;
@@ -25,6 +25,8 @@ interface Words {
 }
 
 export const MEASURES: Record<Measure, Words> = {
+  accuracy: { title: "Accuracy of peers", means: "mean over their models", series: 0, write: (value) => percent(value) },
+  loss: { title: "Loss of peers", means: "mean over their models", series: 1, write: figure },
   consensus: { title: "Consensus distance", means: "models from their mean", series: 0, write: (value) => percent(value, 2) },
   residual: { title: "Conservation residual", means: "unaccounted for", series: 1, write: figure },
   coverage: { title: "Coverage", means: "of all rounds held", series: 3, write: (value) => percent(value) },
@@ -45,7 +47,7 @@ export function HistoryChart({ what, history, zoom: kept }: Props) {
   const { title, means, series, write } = MEASURES[what];
   const line = useMemo(() => curve(history, what), [history, what]);
   const range = useMemo(() => rangeOf(what, line), [what, line]);
-  const data = useMemo(() => [line.x, what === "coverage" ? line.y : floored(line.y, range[0])] as uPlot.AlignedData, [
+  const data = useMemo(() => [line.x, isShare(what) ? line.y : floored(line.y, range[0])] as uPlot.AlignedData, [
     line,
     what,
     range,
@@ -86,7 +88,7 @@ export function HistoryChart({ what, history, zoom: kept }: Props) {
   );
 }
 
-const rangeOf = (what: Measure, { y }: Curve): [number, number] => (what === "coverage" ? [0, 1] : decades(y));
+const rangeOf = (what: Measure, { y }: Curve): [number, number] => (isShare(what) ? [0, 1] : decades(y));
 
 interface Settings {
   what: Measure;
@@ -101,7 +103,7 @@ interface Settings {
 function options(settings: Settings, width: number, height: number): uPlot.Options {
   const { what, title, series, tokens, zoom, range, onPoint } = settings;
   const { cursor, plugin } = pointer(tokens, SYNC, onPoint);
-  const shares = what === "coverage";
+  const shares = isShare(what);
   const y: uPlot.Axis = shares
     ? yAxis(tokens, shortPercent)
     : { ...yAxis(tokens, power), splits: () => tens(...range()), filter: (_, splits) => splits };
@@ -147,7 +149,7 @@ function HistoryTable({ history, what }: { history: PeersPoint[]; what: Measure 
           <tr key={point.at}>
             <th scope="row"><Moment at={point.at} /></th>
             <td className="num">{count(point.peers)}</td>
-            <td className="num">{point[what] === null ? UNKNOWN : write(point[what])}</td>
+            <td className="num">{(point[what] ?? null) === null ? UNKNOWN : write(point[what])}</td>
           </tr>
         ))}
       </tbody>

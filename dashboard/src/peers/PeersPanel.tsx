@@ -7,7 +7,7 @@ import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
 import { hasEnded } from "../jobs/order";
 import { useNow } from "../live/useNow";
-import { Problem } from "../ui/Problem";
+import { Unanswered } from "../ui/Unanswered";
 import { CoverageMatrix } from "./CoverageMatrix";
 import { graph, type Graph } from "./graph";
 import { HistoryChart, MEASURES, SYNC } from "./HistoryChart";
@@ -19,6 +19,9 @@ import { Topology } from "./Topology";
 import "../styles/peers.css";
 
 const NONE: never[] = [];
+const FIGURES = ["accuracy", "loss", "consensus", "residual", "coverage"] as const;
+/** What was measured of models comes first, and only where it was. */
+const MEASURED = ["accuracy", "loss"] as const;
 const CURVES = ["consensus", "residual", "coverage"] as const;
 
 interface Props {
@@ -28,10 +31,11 @@ interface Props {
 
 /** A job's nodes as each other's peers. */
 export function PeersPanel({ job, nodes }: Props) {
-  const { data, error } = useQuery(peersQuery(job.name));
+  const question = useQuery(peersQuery(job.name));
+  const { data } = question;
   const clock = useNow();
   const now = hasEnded(job) ? null : clock;
-  if (data === undefined) return error === null ? null : <Problem error={error} />;
+  if (data === undefined) return <Unanswered question={question} />;
   return <Known job={job} nodes={nodes} view={data} now={now} />;
 }
 
@@ -69,7 +73,7 @@ function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number 
       {view.peers.length === 0 && !hasEnded(job) && <NoPeers />}
       {been && (
         <div className="pair">
-          {CURVES.map((what) => (
+          {[...MEASURED.filter((what) => view.history.some((point) => (point[what] ?? null) !== null)), ...CURVES].map((what) => (
             <div key={what} className="panel">
               <HistoryChart what={what} history={view.history} zoom={zoom} />
             </div>
@@ -106,10 +110,10 @@ function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
           {count(out)}
         </span>
       </Stat>
-      {CURVES.map((what) => (
+      {FIGURES.map((what) => (
         <Stat key={what} name={MEASURES[what].title} more={MEASURES[what].means}>
           <span className="stat-value" data-testid={`peers-${what}`}>
-            {now === null || now[what] === null ? UNKNOWN : MEASURES[what].write(now[what])}
+            {(now?.[what] ?? null) === null ? UNKNOWN : MEASURES[what].write(now?.[what])}
           </span>
         </Stat>
       ))}

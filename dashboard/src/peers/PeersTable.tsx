@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { Peer } from "../api/types";
-import { bytes, count, percent, UNKNOWN } from "../format/number";
+import { pick } from "../format/metric";
+import { bytes, count, figure, percent, UNKNOWN } from "../format/number";
 import { visible } from "../format/text";
 import { ago } from "../format/time";
 import { Icon } from "../ui/Icon";
@@ -15,7 +16,7 @@ interface Props {
   now: number | null;
 }
 
-const COLUMNS = ["Peer", "Mode", "Round", "Holds", "Sees", "Exchanges", "Sent", "Received", "Refused", "Heard"];
+const COLUMNS = ["Peer", "Mode", "Round", "Loss", "Accuracy", "Holds", "Sees", "Exchanges", "Sent", "Received", "Refused", "Heard"];
 const WORDY = 2;
 
 /** Each node as a peer: its mode, what its model holds, what it has sent and received, what it has refused. */
@@ -96,6 +97,10 @@ function Cells({ peer, sums, most, now }: CellsProps) {
   return (
     <>
       <Number title="Round">{peer.round === null ? UNKNOWN : count(peer.round)}</Number>
+      <Number title="Loss" bad={isBad(pick("loss", peer.metrics))}>
+        {figure(pick("loss", peer.metrics))}
+      </Number>
+      <Number title="Accuracy">{percent(pick("accuracy", peer.metrics))}</Number>
       <Number title="Holds">{percent(peer.coverage, 0)}</Number>
       <Number title="Sees">{`${count(alive)} of ${count(others)}`}</Number>
       <Number title="Exchanges">{count(sums.exchanges)}</Number>
@@ -108,6 +113,8 @@ function Cells({ peer, sums, most, now }: CellsProps) {
     </>
   );
 }
+
+const isBad = (value: number | undefined) => value !== undefined && !isFinite(value);
 
 function Number({ title, bad, children }: { title: string; bad?: boolean; children: string }) {
   return (

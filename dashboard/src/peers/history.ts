@@ -1,7 +1,10 @@
 /** The peers' history as a chart draws it: along the clock, on an axis of powers of ten or of shares. */
 import type { PeersPoint } from "../api/types";
 
-export type Measure = "consensus" | "residual" | "coverage";
+export type Measure = "accuracy" | "loss" | "consensus" | "residual" | "coverage";
+
+/** Those that lie between 0 and 1. */
+export const isShare = (measure: Measure): boolean => measure === "accuracy" || measure === "coverage";
 
 /** Points are 5 s apart while the job is away; between two that are further apart it was elsewhere (ms). */
 const GAP = 20_000;
@@ -22,7 +25,7 @@ export function curve(history: readonly PeersPoint[], measure: Measure): Curve {
     const at = Date.parse(point.at);
     if (at <= before) continue;
     if (at - before > GAP) put(made, (before + at) / 2000, null, undefined);
-    put(made, at / 1000, point[measure], point);
+    put(made, at / 1000, point[measure] ?? null, point);
     before = at;
   }
   return made;

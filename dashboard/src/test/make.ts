@@ -101,6 +101,7 @@ export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   term: 2,
   round: 10,
   weight: 400,
+  metrics: {},
   seen: new Map(),
   coverage: null,
   contacts: new Map(),
@@ -128,5 +129,8 @@ export const point = (second: number, rest: Partial<PeersPoint> = {}): PeersPoin
   consensus: 0.02,
   residual: 1e-8,
   coverage: 0.9,
+  rounds: 10,
+  accuracy: 0.8,
+  loss: 0.5,
   ...rest,
 });
