@@ -193,12 +193,13 @@ def _best(known: history.Summary) -> Best | None:
 def provisional(driver: Driver | None, number: int, metrics: dict[str, Any]) -> Provisional | None:
     """How many of the nodes that measure a version have; None: its metrics are complete, or no node's.
 
-    A round that has closed waits for nobody.
+    A round that has closed waits for nobody. Where versions are made of a few reports each, one that rested on half of
+    the nodes or fewer stays a part.
     """
     hub = driver.hub if driver is not None else None
     is_open = driver is not None and hub is not None and not driver.ended and number >= hub.version
     asked, reported = history.asked(metrics), history.nodes_behind(metrics)
-    if asked is None:
+    if asked is None or not (is_open or history.is_part(metrics)):
         asked = len(hub.gathered.heard_of) if is_open and hub is not None else 0
     return Provisional(reported=reported, asked=asked) if reported is not None and reported < asked else None
 

@@ -64,8 +64,9 @@ def asked(metrics: dict[str, Any]) -> int | None:
 
 
 def is_part(metrics: dict[str, Any]) -> bool:
-    """Return whether the accuracy rests on fewer nodes than were at work, so that it is one of some nodes by chance."""
-    return (nodes_behind(metrics) or 0) < (asked(metrics) or 0) and not _is_number(metrics.get(HELD_OUT))
+    """Return whether the accuracy rests on half of the nodes that were at work, or fewer: on some by chance."""
+    of = asked(metrics)
+    return of is not None and 2 * (nodes_behind(metrics) or 0) <= of and not _is_number(metrics.get(HELD_OUT))
 
 
 def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:

@@ -365,3 +365,13 @@ def test_who_misses_deadlines_is_remembered() -> None:
     for node in NODES[:4]:
         full.on(report(full, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
     assert [full.roster[node].deadlines for node in NODES] == ["+"] * 4 + [""]
+
+
+def test_the_last_model_of_a_buffer_is_measured() -> None:
+    """By all who are here, those as well whose orders of earlier versions stood when it was made."""
+    hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5), versions=1)
+    for node in ("a", "b"):
+        hub.on(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
+    assert hub.phase == "evaluating"
+    orders = [hub.standing(node) for node in NODES]
+    assert [order.kind for order in orders if isinstance(order, Order)] == ["evaluate"] * 5

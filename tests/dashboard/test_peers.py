@@ -118,7 +118,7 @@ def test_the_star_of_the_server_becomes_the_peers_graph_without_a_reload(
     expect(refused).to_have_count(2)
     expect(refused.first).to_contain_text(re.compile(r"trust\.signature\s*3\s*by n1 \(3\)"))
     row = page.get_by_test_id("peer-row-n1").locator("td")
-    mode, rounds, _, sees, *sums, _ = [cell.split("\n")[0].strip() for cell in row.all_inner_texts()]
+    mode, rounds, _, _, _, sees, *sums, _ = [cell.split("\n")[0].strip() for cell in row.all_inner_texts()]
     assert (mode, rounds, sees) == ("With peers", "1", f"{NODES - 1} of {NODES - 1}")
     assert sums == ["1", f"{BYTES / 1000:.1f} kB", f"{BYTES / 1000:.1f} kB", "4"]  # exchanges, sent, received, refused
     assert page.evaluate("window.unchanged") is True

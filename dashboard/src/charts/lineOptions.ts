@@ -49,7 +49,8 @@ export function lineOptions(settings: LineSettings, width: number, height: numbe
     legend: { show: false },
     padding: [10, 18, 0, 0],
     scales: {
-      x: xScale(zoom, 0, axis === "clock" ? "clock" : logX ? "log" : "linear"),
+      // What was spent counts from the job's start, not from the first version that was measured.
+      x: xScale(zoom, 0, axis === "clock" ? "clock" : logX ? "log" : "linear", axis === "bytes" || axis === "time" ? 0 : Infinity),
       y: { range, ...(logY ? { distr: 3, log: 10 } : {}) },
     },
     axes: [xAxis(axis, tokens, logX), logY ? { ...y, values: logValues(write) } : y],

@@ -52,15 +52,16 @@ function quiet(tokens: Tokens): uPlot.Axis {
   return { stroke: tokens.ink3, font: tokens.font, ticks: { show: false }, border: { show: false }, gap: 6 };
 }
 
-/** `pad` widens the range at both ends, in the axis's unit. */
-export function xScale(zoom: Zoom, pad = 0, kind: "linear" | "log" | "clock" = "linear"): uPlot.Scale {
+/** `pad` widens the range at both ends, in the axis's unit; `from`: where it begins at the latest. */
+export function xScale(zoom: Zoom, pad = 0, kind: "linear" | "log" | "clock" = "linear", from = Infinity): uPlot.Scale {
   return {
     time: kind === "clock",
     ...(kind === "log" ? { distr: 3 as const, log: 10 as const } : {}),
     range: (plot, least, most) => {
       if (zoom.current !== null) return [zoom.current.min, zoom.current.max];
       if (least === null || most === null) return kind === "log" ? [1, 10] : [0, 1];
-      const [low, high] = spanOf(plot.data[0], least, most);
+      const [begin, high] = spanOf(plot.data[0], least, most);
+      const low = Math.min(begin, from);
       if (kind === "log") return logSpan(plot.data[0], high);
       return high - pad > low + pad ? [low - pad, high + pad] : [low - Math.max(pad, 0.5), low + Math.max(pad, 0.5)];
     },

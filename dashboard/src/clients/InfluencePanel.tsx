@@ -3,7 +3,7 @@ import { useState } from "react";
 import { count, percent } from "../format/number";
 import { visible } from "../format/text";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
+import { Unanswered } from "../ui/Unanswered";
 import { fairnessQuery, influenceQuery } from "./queries";
 import { titleOf, write } from "./quantity";
 import { useLatest } from "./useLatest";
@@ -35,7 +35,7 @@ export function InfluencePanel({ job, mark }: Props) {
         )}
       </header>
       {data === undefined ? (
-        error ? <Problem error={error} /> : <p className="loading">Loading …</p>
+        <Unanswered question={{ error, refetch }} />
       ) : nodes.length === 0 ? (
         <p className="panel nothing">No update has counted or been refused yet.</p>
       ) : (
@@ -109,7 +109,7 @@ export function FairnessPanel({ job, metric, mark }: Props & { metric: string })
         </p>
       </header>
       {data === undefined ? (
-        error ? <Problem error={error} /> : <p className="loading">Loading …</p>
+        <Unanswered question={{ error, refetch }} />
       ) : figures.length === 0 ? (
         <p className="panel nothing">No node has measured this yet.</p>
       ) : (

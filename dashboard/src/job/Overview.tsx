@@ -7,7 +7,7 @@ import { hasEnded } from "../jobs/order";
 import { Loading, Unanswered } from "../ui/Unanswered";
 import { Decisions } from "./Decisions";
 import { MetricCharts } from "./MetricCharts";
-import { hasGossiped } from "./moves";
+import { hasGossiped, mayGossip } from "./moves";
 import { Moves } from "./Moves";
 import { NodesTable } from "./NodesTable";
 import type { ViewProps } from "./tabs";
@@ -47,7 +47,7 @@ export function Overview({ job, versions, nodes, answers }: ViewProps) {
           </div>
         )}
         <Suspense fallback={<Loading />}>
-          {hasGossiped(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
+          {mayGossip(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
         </Suspense>
       </div>
     </>

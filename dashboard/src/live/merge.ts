@@ -88,9 +88,9 @@ function putVersion(versions: Version[], version: Version): Version[] {
   return known?.provisional ? closed.with(after, { ...known, provisional: settled(known) }) : closed;
 }
 
-/** Where versions are made of a few reports, an accuracy of some nodes stays one. */
+/** Where versions are made of a few reports, an accuracy of half of the nodes or fewer stays one of some by chance. */
 const settled = ({ metrics, provisional }: Version): Version["provisional"] =>
-  metrics["eval/asked"] === undefined ? null : provisional;
+  provisional !== null && metrics["eval/asked"] !== undefined && 2 * provisional.reported <= provisional.asked ? provisional : null;
 
 export const mergeNotes =
   (job: string) =>

@@ -5,6 +5,7 @@ import type { Job, JobNode, JobPeers, Peer } from "../api/types";
 import { useZoom } from "../charts/zoom";
 import { bytes, count, plural, UNKNOWN } from "../format/number";
 import { Stat } from "../job/Headline";
+import { hasGossiped } from "../job/moves";
 import { hasEnded } from "../jobs/order";
 import { useNow } from "../live/useNow";
 import { Unanswered } from "../ui/Unanswered";
@@ -63,9 +64,11 @@ function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number 
   const been = view.history.length > 0 || drawn.nodes.some(({ standing }) => isOut(standing));
   return (
     <section className="peers" aria-label="Peers" data-testid="peers">
-      <div className="toolbar">
-        <h2>Peers</h2>
-      </div>
+      {been && (
+        <div className="toolbar">
+          <h2>Peers</h2>
+        </div>
+      )}
       {been && <Figures view={view} graph={drawn} />}
       <div className="panel">
         <Topology job={job} graph={drawn} now={now} />
@@ -83,8 +86,8 @@ function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number 
           </div>
         </div>
       )}
-      {told && <Refusals peers={view.peers} />}
-      {told && <PeersTable nodes={drawn.nodes} now={now} />}
+      {told && (been || hasGossiped(job)) && <Refusals peers={view.peers} />}
+      {told && (been || hasGossiped(job)) && <PeersTable nodes={drawn.nodes} now={now} />}
     </section>
   );
 }
