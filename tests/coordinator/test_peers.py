@@ -47,6 +47,17 @@ def of(model: Any, weight: float, **changes: Any) -> Peering:
     return Peering.model_validate({**word(), "books": values["sketch"], **values, **changes})
 
 
+def test_what_peers_measure_is_weighted_by_their_examples() -> None:
+    one = of([1.0] * PROJECTIONS, 5.0, metrics={"eval/accuracy": 0.9, "eval/examples": 30.0, "train/loss": 2.0})
+    two = of([1.0] * PROJECTIONS, 10.0, metrics={"eval/accuracy": 0.5, "eval/examples": 10.0, "eval/loss": 1.0})
+    mute = of([1.0] * PROJECTIONS, 10.0)
+    assert agreement.measured([one, two, mute], "accuracy") == pytest.approx(0.8)
+    assert agreement.measured([one, two], "loss") == pytest.approx(1.75)
+    assert agreement.measured([mute], "accuracy") is None
+    lost = of([1.0] * PROJECTIONS, 5.0, metrics={"eval/accuracy": "NaN"})
+    assert agreement.measured([one, lost], "accuracy") is None, "the mean of what is not finite is none"
+
+
 def test_consensus_is_the_distance_from_the_weighted_mean() -> None:
     rng = np.random.default_rng(3)
     models, weights = rng.normal(size=(3, PROJECTIONS)), np.array([1.0, 4.0, 5.0])

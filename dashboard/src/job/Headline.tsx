@@ -1,4 +1,6 @@
+import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { peersQuery } from "../api/queries";
 import type { Job, JobNode, Version } from "../api/types";
 import { best, latest } from "../format/metric";
 import { bytes, count, figure, percent, plural, UNKNOWN } from "../format/number";
@@ -60,6 +62,18 @@ export function Stat({ name, more, wide, children }: { name: string; more?: Reac
 
 function Accuracy({ job, versions, known }: { job: Job; versions: Version[]; known: boolean }) {
   const now = latest("accuracy", versions);
+  // While nodes carry the job on by themselves no version is made: their own models are what is learned.
+  const { data } = useQuery({ ...peersQuery(job.name), enabled: job.mode !== "server" });
+  const peers = job.mode === "server" ? null : data?.now;
+  if (peers && typeof peers.accuracy === "number") {
+    return (
+      <Stat name="Accuracy" more={`mean over ${plural(peers.peers, "peer")}; v${now?.version ?? job.version} had ${percent(now?.value)}`}>
+        <span className="stat-value" data-testid="accuracy-latest">
+          {percent(peers.accuracy)}
+        </span>
+      </Stat>
+    );
+  }
   return (
     <Stat name="Accuracy" more={bestOf(job, now !== undefined, known)}>
       <span className={tone(now?.value)} data-testid="accuracy-latest">
