@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.message import Fail, Knock, Lease, Metrics, Order, Report, Status
+from shoal.core.message import Change, Fail, Knock, Lease, Metrics, Order, Report, Status
 
 METRICS_MAX = 64
 WEIGHT_MAX = 1e15
@@ -44,7 +44,7 @@ def check(found: Any) -> None:
     if isinstance(found, Fail) and len(found.traceback) > TRACEBACK_MAX:
         text = f"a traceback of {len(found.traceback)} characters; at most {TRACEBACK_MAX}"
         raise InvalidPayload(text, code="head.traceback")
-    if isinstance(found, Status):
+    if isinstance(found, Status | Change):
         _check_names(found.values)
     if isinstance(found, Order):
         _check_names(found.numbers)

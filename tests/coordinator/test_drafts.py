@@ -47,7 +47,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
         "rouns": 3,
         "rounds": -1,
         "algorithm": {"name": "fedavg", "lr": "fast", "epoch": 2},
-        "schedule": {"name": "rounds", "quorum": 0},
+        "schedule": {"name": "rounds", "quorum": -1},
         "filters": [{"name": "quantize"}, {"name": "quantise"}],
         "gossip": {"near": 2, "mixing": {"name": "pairwise", "attempts": "many"}},
     }

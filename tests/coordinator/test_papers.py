@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +21,8 @@ from shoal.runtime.node_link import Contact, JobLease, NodeLink, SealedPapers
 from shoal.trust.gatekeeper import Gatekeeper
 from shoal.trust.keys import load_or_make
 from shoal.trust.papers import JoinCert, Peer, Roster, config_sha, open_charter, schema_sha, unseal
-from shoal_coordinator.database import Database, migrate
 from shoal_coordinator.ledger import GOSSIP_BYTES_MAX
-from shoal_coordinator.papers import CERTIFICATE_S, Papers
+from shoal_coordinator.papers import CERTIFICATE_S
 from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, hello, papers, poll, shown, tell, word
 from tests.coordinator.server import Inside, Server, inside, until
 from tests.coordinator.stage import Stage, by_hand, problem, set_up
@@ -320,25 +318,6 @@ def test_papers_that_cannot_be_read_are_made_anew(tmp_path: Path) -> None:
         found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
         assert found["version"] == roster.version + 1
         assert unseal(found["roster"].encode(), Roster, open_charter(found["charter"].encode())).peers == roster.peers
-
-
-def test_the_tables_of_the_release_before(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shoal.db'}"
-    engine = create_engine(url)
-    migrate(engine, "0002")
-    with engine.begin() as connection:
-        connection.execute(text("INSERT INTO nodes VALUES ('n0', 'ab', 0, 0, '{}', 0)"))
-    engine.dispose()
-
-    async def load() -> Papers:
-        database, found = Database(url), Papers(tmp_path, lambda *_: None)
-        await database.write(found.load)
-        await database.close()
-        return found
-
-    found = asyncio.run(load())
-    assert found.contact("n0") is None
-    assert found.held("main") is None
 
 
 # Over the client's link

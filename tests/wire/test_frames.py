@@ -34,10 +34,27 @@ HEADS: dict[str, dict[str, Any]] = {
     "lease": {"term": 5},
     "pause": {"why": ""},
     "resume": {"why": ""},
-    "stop": {"why": "", "when": "now"},
+    "stop": {"why": "", "when": "now", "foreign": True},
     "switch": {"to": "gossip", "why": ""},
+    "change": {"values": {"algorithm.lr": 0.5}, "why": ""},
+    "drain": {"node": "a", "why": "", "withdraw": True},
 }
-OPTIONAL = {"body", "base", "metrics", "numbers", "rev", "recall", "until", "values", "state", "why", "when", "away"}
+OPTIONAL = {
+    "body",
+    "base",
+    "metrics",
+    "numbers",
+    "rev",
+    "recall",
+    "until",
+    "values",
+    "state",
+    "why",
+    "when",
+    "away",
+    "withdraw",
+    "foreign",
+}
 
 IDS = [None, 1, "1.2", {}, [], [1], [1, 2, 3], [1.0, 2], [True, 2], [1, "2"], [-1, 2], [1, -1], [2**63, 0], [0, 2**64]]
 COUNTS = [None, True, False, "3", 3.0, 3.5, -1, 2**63, 10**19, [3], {}]
@@ -82,6 +99,8 @@ WRONG: dict[str, list[Any]] = {
     "counted": [None, 0, 1, "true", [True]],
     "why": [*WORDS, "\ud800"],
     "when": [*WORDS, "", "later"],
+    "foreign": [None, 0, 1, "true", [True]],
+    "withdraw": [None, 0, 1, "true", [True]],
 }
 RIGHT: dict[str, list[Any]] = {
     "node": ["a", "0", "a" * 63, "a.b_c-d"],
@@ -222,7 +241,7 @@ def test_unknown_and_missing_fields_are_refused(kind: str) -> None:
         assert refused(framed(head_of(kind, **{name: 1}))) == "head.invalid"
     for name in HEADS[kind]:
         left = {field: value for field, value in head_of(kind).items() if field != name}
-        if name in OPTIONAL:
+        if name in OPTIONAL and (kind, name) != ("change", "values"):
             wire.decode(framed(left))
         else:
             assert refused(framed(left)) == "head.invalid"
