@@ -170,7 +170,8 @@ def _at_work(facts: Facts) -> str:
 
 def missed(hub: Hub, silent: set[str]) -> tuple[str, ...]:
     """Return the nodes that the job misses: they take part, have fallen silent, and have not left."""
-    gone = [member for member in hub.roster.all() if not (member.here or member.left) and member.node in silent]
+    found = [member for node in sorted(silent) if (member := hub.roster.get(node)) is not None]
+    gone = [member for member in found if not (member.here or member.left)]
     return tuple(member.node for member in gone if not hub.plan.selection.excludes(member.candidate))
 
 
@@ -191,7 +192,7 @@ def facts(driver: Driver, known: Summary, silent: set[str], peers: PeersPoint | 
         tags=tuple((tag, sum(tag in one.about.tags for one in here)) for tag in selection.tags),
         named=(sum(one.node in selection.nodes for one in here), len(selection.nodes)) if selection.nodes else None,
         closed=sum(not selection.excludes(hub.roster[node].candidate) for node in hub.barred(now)),
-        suspended=tuple(one.node for one in here if one.suspended),
+        suspended=tuple(one.node for one in hub.roster.set_aside()),
         mode=hub.mode,
         since=driver.mode_since,
         rounds=peers.rounds if peers is not None else 0,
@@ -199,7 +200,7 @@ def facts(driver: Driver, known: Summary, silent: set[str], peers: PeersPoint | 
         late=tuple((one.node, one.deadlines.count("-"), len(one.deadlines)) for one in here if "-" in one.deadlines),
         asked=len(hub.gathered.heard_of),
         reported=len(hub.gathered.reports),
-        busy=sum(one.order is not None for one in here),
+        busy=hub.roster.busy_count(),
         version=hub.version,
         unit=unit,
         best=known.best,

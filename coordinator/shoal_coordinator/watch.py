@@ -141,7 +141,7 @@ class Watch:
             usual_s=median(hub.seconds) if hub.seconds else None,
             lost=missed(hub, presence.lost),
             limited=tuple(sorted(hub.limited.items())),
-            set_aside=() if hub.allowed(driver.now()) else tuple(m.node for m in hub.roster.here() if m.suspended),
+            set_aside=() if hub.allowed(driver.now()) else tuple(one.node for one in hub.roster.set_aside()),
             foreign=tuple((node, misfit.named(hub, node, presence)) for node in sorted(hub.foreign)),
             got=got,
             quorum=quorum,

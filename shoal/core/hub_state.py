@@ -195,7 +195,7 @@ class HubState:
 
     def missing(self) -> str:
         """Return which nodes could be asked and are not, and why; "" where there are none."""
-        paused = [member.node for member in self.roster.here() if member.suspended]
+        paused = [member.node for member in self.roster.set_aside()]
         silent = [member.node for member in self.roster.all() if not (member.here or member.left)]
         parts = [f"not asked: {self.left_out}"] if self.left_out else []
         parts += [f"set aside after failures: {listed(paused)}"] if paused else []

@@ -285,6 +285,10 @@ class Roster:
             self._able = able, tuple(member.node for member in able)
         return self._able
 
+    def set_aside(self) -> list[Member]:
+        """Members that are here and are asked nothing for a while, after failures."""
+        return [one for one in (self._members[node] for node in sorted(self._paused)) if one.here]
+
     @property
     def paused(self) -> bool:
         """Whether anybody is paused after failures."""
