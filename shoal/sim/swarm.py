@@ -286,7 +286,7 @@ def changing(seed: int, setup: Setup) -> tuple[Act, ...]:
         "algorithm.batch_size": rng.randint(1, 64),
         "rounds": rng.randint(1, setup.plan.versions + 2),
         "schedule.min_nodes": rng.randint(1, max(1, schedule.least)),
-        "schedule.quorum": rng.randint(1, int(getattr(schedule, "quorum", 1))),
+        "schedule.quorum": rng.randint(1, max(1, int(getattr(schedule, "quorum", 1)))),
         "schedule.deadline_s": float(getattr(schedule, "deadline_s", 0.0)) * rng.choice((0.5, 1.0, 2.0)),
     }
     known = [key for key in drawn if key in changeable(setup.algorithm, schedule)]

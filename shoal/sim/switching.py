@@ -34,7 +34,7 @@ from shoal.sim.coordinator import Timing
 from shoal.sim.faults import Cut, Faults
 from shoal.sim.mesh import Split, Weather
 from shoal.sim.peer_node import Commons, PeerWorld
-from shoal.sim.swarm import Broken, draining
+from shoal.sim.swarm import Broken, changing, draining
 from shoal.sim.switching_jobs import draw_job
 from shoal.sim.toys import ToyLearner
 from shoal.sim.watch import Watch
@@ -246,7 +246,7 @@ def _let_happen(run: Run, world: PeerWorld) -> None:
             world.clock.at(move.at, world.coordinator.kill, move.down_s)
         else:
             world.switch(move.what, move.at)
-    for act in draining(run.seed, run.setup):
+    for act in (*draining(run.seed, run.setup), *changing(run.seed, run.setup)):
         world.act(act)
     world.clock.at(run.setup.faults.until_s + SWITCH_BACK_S, world.switch, "server", 0.0)
     world.clock.at(run.setup.faults.until_s, world.care)
