@@ -39,6 +39,7 @@ from tests.coordinator.test_papers import (
     test_papers_outlive_the_coordinator,
     test_what_was_booked_is_known_after_a_death,
 )
+from tests.coordinator.test_removal import test_another_job_may_have_the_name_at_once
 from tests.coordinator.test_reports import (
     filled,
     test_a_report_that_is_sent_again_is_one,
@@ -68,6 +69,7 @@ __all__ = [
     "test_a_round_while_it_is_open_and_when_it_has_closed",
     "test_a_text_is_found_wherever_it_stands",
     "test_an_alert_is_acknowledged_by_operators",
+    "test_another_job_may_have_the_name_at_once",
     "test_bytes_are_those_of_the_ledger",
     "test_events_that_come_together_share_a_commit",
     "test_fairness_is_by_each_nodes_last_report",
