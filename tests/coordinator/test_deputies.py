@@ -99,6 +99,8 @@ def test_both_run_their_own_and_every_model_is_right(pair: Pair, swarm: Swarm) -
     tags = {"json": {"tags": ["good"]}}  # while it moves, people are told to come again (503)
     until("it to be tagged", lambda: pair[1].request("PUT", "/api/v1/jobs/second/tags", **tags).status_code == 200)
     assert [where.job("second")["tags"] for where in pair] == [["good"], ["good"]]
+    assert pair[1].request("DELETE", "/api/v1/jobs/second").status_code == 204
+    assert [[job["name"] for job in where.get("/jobs")["jobs"]] for where in pair] == [["first"], ["first"]]
 
 
 def test_an_order_of_the_deputy_s_comes_to_a_poll_that_is_open(pair: Pair, swarm: Swarm) -> None:
@@ -376,6 +378,10 @@ def test_who_is_removed_is_unknown_at_once(pair: Pair, swarm: Swarm) -> None:
     until("its report", lambda: at_deputy(pair).presence.doing["second", "n0"].reports)
     credential = {"Authorization": node.client.headers["Authorization"]}
     assert pair[1].request("GET", "/api/v1/jobs/second", headers=credential).status_code == 200
+    held = {"json": {"availability": "drained"}}
+    assert pair[1].request("PUT", "/api/v1/nodes/n0/availability", **held).status_code == 200
+    assert at_deputy(pair).driver("second").hub.roster["n0"].about.held == "drained by an operator"
+    assert pair[0].coordinator.driver("first").hub.roster["n0"].about.held == "drained by an operator"
     node.quit.set()
     assert pair[0].request("DELETE", "/api/v1/nodes/n0").status_code == 204
     assert pair[1].request("GET", "/api/v1/jobs/second", headers=credential).status_code == 401
