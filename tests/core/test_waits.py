@@ -9,7 +9,7 @@ import pytest
 from shoal.core.algorithm import Algorithm
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Lost, Timer
-from shoal.core.message import About, Fail, Join, Leave, Order, Pause, Report
+from shoal.core.message import About, Change, Fail, Join, Leave, Order, Pause, Report
 from shoal.core.plan import Plan
 from shoal.core.roster import FAILURES_MAX, PAUSE_S
 from shoal.core.schedule import Schedule
@@ -100,7 +100,7 @@ def test_a_round_counts_its_reports_and_the_final_measurement_its_answers() -> N
     hub.on(Lost("c"), 2.0)
     assert (hub.version, hub.waits, hub.idle) == (1, "2 of 3 nodes ready; silent: c", True)
     hub.on(Join("c"), 3.0)
-    hub.plan = Plan(2)
+    hub.on(Change({"rounds": 2.0}), 3.0)
     for node in "abc":
         hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 3.0)
     assert (hub.phase, hub.waits) == ("evaluating", "0 of 3 nodes have measured the final model")
