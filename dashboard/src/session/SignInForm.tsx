@@ -18,8 +18,8 @@ export function SignInForm({ onDone, others }: Props) {
     mutationFn: () => signIn(token.trim()),
     onSuccess: async () => {
       setGateClosed(false);
+      onDone?.(); // at once: what is asked anew may take seconds, and nothing behind a dialog can be used
       await client.invalidateQueries();
-      onDone?.();
     },
   });
   const submit = (event: FormEvent) => {
