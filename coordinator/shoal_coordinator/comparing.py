@@ -49,6 +49,15 @@ class Columns:
         columns = {name: [_number(metrics[name]) if name in metrics else None for metrics in told] for name in names}
         return cls([number for number, _, _ in rows], [closed for _, closed, _ in rows], columns)
 
+    def without(self, number: int) -> Columns:
+        """The same, but for what nodes have measured of one version: not all of them have yet."""
+        kept = [one != number for one in self.numbers]
+        metrics = {
+            name: values if name.startswith(HELD_OUT) else [v if k else None for v, k in zip(values, kept, strict=True)]
+            for name, values in self.metrics.items()
+        }
+        return Columns(self.numbers, self.closed, metrics)
+
     def names(self, what: str) -> set[str]:
         """Its metrics of one kind."""
         return {name for name in self.metrics if name == what or name.endswith(f"/{what}")}
@@ -70,7 +79,10 @@ class Comparing:
         """Runs in the order in which they are named. Raises `Refused` (404) for a job that is not there."""
         jobs = await describe.named(coordinator, names)
         known = await self._columns(coordinator, names, {job.name for job in jobs if job.ended_at is not None})
-        runs = [known[name] for name in names]
+        runs = [
+            known[name] if job.provisional is None or job.measured is None else known[name].without(job.measured)
+            for name, job in zip(names, jobs, strict=True)
+        ]
         metrics = {what: common_metric(what, runs) for what in DRAWN}
         judged = next((name for name in metrics.values() if name is not None), None)
         scores = [Score(run, judged) for run in runs]

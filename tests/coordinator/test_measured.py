@@ -13,6 +13,12 @@ def said(accuracy: float, examples: int) -> dict[str, dict[str, float]]:
     return {"metrics": {"eval/accuracy": accuracy, "eval/examples": float(examples)}}
 
 
+def compared(running: Inside) -> tuple[float | None, float | None]:
+    """(last, best) of the job on the page that compares runs."""
+    (run,) = running.get("/compare", run="main")["runs"]
+    return run["last"], run["best"]
+
+
 def test_an_accuracy_is_provisional_until_all_have_measured(coordinator: Inside) -> None:
     """It is marked wherever it is told, and is not the best of anything; then it is both no more."""
     stage = set_up(coordinator)  # three members, of which two take part
@@ -21,6 +27,7 @@ def test_an_accuracy_is_provisional_until_all_have_measured(coordinator: Inside)
     job = until("the first measurement", lambda: (found := coordinator.job("main"))["metrics"] and found)
     assert (job["metrics"]["eval/accuracy"], job["measured"], job["provisional"], job["best"]) == (0.9, 0, part, None)
     assert coordinator.get("/jobs/main/versions")["versions"][0]["provisional"] == part
+    assert compared(coordinator) == (None, None)
     with listening(coordinator.url, 0, "main") as events:
         told = next(event.data for event in events if event.name == "metrics")
     assert told["provisional"] == part
@@ -30,6 +37,7 @@ def test_an_accuracy_is_provisional_until_all_have_measured(coordinator: Inside)
     job = coordinator.job("main")
     assert job["provisional"] is None
     assert job["best"] == {"accuracy": 0.6, "version": 0, "nodes": 2}
+    assert compared(coordinator) == (0.6, 0.6)
     assert [one["provisional"] for one in coordinator.get("/jobs/main/versions")["versions"]] == [None, None]
     with listening(coordinator.url, 0, "main") as events:
         told = list(itertools.islice((event.data for event in events if event.name == "metrics"), 2))
