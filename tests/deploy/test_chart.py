@@ -175,6 +175,7 @@ def differing(model: type[BaseModel]) -> Values:
     other |= {"options": {"lr": 0.1, "name": "<x>"}, "log_level": "debug", "log_form": "json", "train_in": "thread"}
     other |= {"peer_url": "http://h:1", "send_logs": "off", "open_reading": True, "body_bytes_max": 8 * 2**30}
     ours = {"hosts", "host", "port", "data", "tls_cert", "tls_key", "url", "learner", "state", "ca_file", "name"}
+    ours |= {"tls_client_ca", "client_cert", "client_key"}  # files, as those before
     values = {}
     for key, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
