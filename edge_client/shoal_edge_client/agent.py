@@ -268,7 +268,9 @@ class Agent:
                 code="auth.missing",
                 hint="an operator makes a token with `shoal token create`; give it with --token",
             )
-        self.link.credential, limit_s = "", self.settings.enrol_timeout_s or self.settings.give_up_s
+        self.link.credential = ""
+        limits_s = (self.settings.enrol_timeout_s, self.settings.give_up_s)
+        limit_s = min((limit for limit in limits_s if limit), default=0.0)
         call = partial(self._enrol_once, token, self.state.enrolment_key(token))
         credential, name = await patiently(replace(self.backoff, give_up_s=limit_s), call)
         identity = Identity(self.state.url, name, credential)
