@@ -268,13 +268,11 @@ class Agent:
                 code="auth.missing",
                 hint="an operator makes a token with `shoal token create`; give it with --token",
             )
-        self.link.credential = ""
-        limits_s = (self.settings.enrol_timeout_s, self.settings.give_up_s)
-        limit_s = min((limit for limit in limits_s if limit), default=0.0)
+        limits_s = filter(None, (self.settings.enrol_timeout_s, self.settings.give_up_s))
+        self.link.credential, limit_s = "", min(limits_s, default=0.0)
         call = partial(self._enrol_once, token, self.state.enrolment_key(token))
         credential, name = await patiently(replace(self.backoff, give_up_s=limit_s), call)
-        identity = Identity(self.state.url, name, credential)
-        self.state.keep(identity)
+        self.state.keep(identity := Identity(self.state.url, name, credential))
         self.log.info("enrolled", node=name)
         return identity
 
