@@ -10,7 +10,7 @@ from shoal.core.algorithm import Algorithm, tree_slot
 from shoal.core.errors import Refused
 from shoal.core.hub import Hub
 from shoal.core.machine import Boot, Effect, Lost, Note, Timer
-from shoal.core.message import About, Ack, Idle, Join, Order, Report, Stop
+from shoal.core.message import About, Ack, Change, Idle, Join, Order, Report, Stop
 from shoal.core.plan import Plan
 from shoal.core.selection import Selection, of_info
 from shoal.core.tree import Layout, ModelForm, differences
@@ -157,7 +157,7 @@ def test_in_the_end_it_is_said_who_never_counted() -> None:
     hub.on(Join("e", about=says(RIGHT)), 3.0)
     hub.on(Join("d", about=says(RIGHT)), 3.0)
     assert hub.uncounted() == (["c", "e", "late"], 5), "d came when nobody was asked any more"
-    hub.plan = Plan(2)
+    hub.on(Change({"rounds": 2.0}), 3.0)
     for node in "abe":
         hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 4.0)
     assert hub.phase == "evaluating"

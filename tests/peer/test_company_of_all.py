@@ -30,7 +30,7 @@ def unset(root: Path, ports: list[int], min_peers: int = 0) -> Path:
 
 def test_by_default_all_of_the_roster_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three are not enough; each says who is missing, where it was called, and what to do."""
-    monkeypatch.setattr("peer.node.WAITING_AFTER_S", 0.0)
+    monkeypatch.setattr("shoal_peer.node.WAITING_AFTER_S", 0.0)
 
     async def scene() -> None:
         ports = free_ports(3)
@@ -62,7 +62,7 @@ def test_fewer_are_enough_where_a_person_says_so(tmp_path: Path) -> None:
 
 
 def test_a_number_that_the_roster_cannot_reach_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peer.node.WAITING_AFTER_S", 0.0)
+    monkeypatch.setattr("shoal_peer.node.WAITING_AFTER_S", 0.0)
 
     async def scene() -> None:
         ports = free_ports(2)

@@ -139,7 +139,7 @@ def test_a_use_that_was_written_down_before_a_crash_is_not_counted_twice(
     key = Key.make()
     joining = Joining(admission.invitation(1, 100), "b", key.pub, ())
     with monkeypatch.context() as broken:
-        broken.setattr("peer.admission.seal", lambda *_: (_ for _ in ()).throw(StorageFailed("crash")))
+        broken.setattr("shoal_peer.admission.seal", lambda *_: (_ for _ in ()).throw(StorageFailed("crash")))
         with pytest.raises(StorageFailed, match="crash"):
             admission.admit(joining, 50)
     roster = unseal(admission.admit(joining, 50), Roster, admission.charter)
@@ -213,8 +213,8 @@ def test_only_the_peer_with_the_operators_key_admits(tmp_path: Path) -> None:
 
 
 def test_what_an_operator_signs_elsewhere_spreads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peer.rosters.EVERY_S", 0.1)
-    monkeypatch.setattr("peer.rosters.PAUSE_S", 0.1)
+    monkeypatch.setattr("shoal_peer.rosters.EVERY_S", 0.1)
+    monkeypatch.setattr("shoal_peer.rosters.PAUSE_S", 0.1)
 
     async def scene() -> None:
         ports = free_ports(1)

@@ -70,7 +70,7 @@ def test_who_goes_says_goodbye_to_them_as_well(tmp_path: Path, monkeypatch: pyte
     """It stays until they have come for that."""
 
     async def scene() -> None:
-        monkeypatch.setattr("peer.node.CALLERS_PERIODS", 2 * PATIENCE_S)
+        monkeypatch.setattr("shoal_peer.node.CALLERS_PERIODS", 2 * PATIENCE_S)
         async with three(tmp_path, "bc") as (a, b, c):
             await until(lambda: all(len(one.pump.membership.live()) == 2 for one in (a, b, c)), "not all are there")
             await asyncio.wait_for(a.leave(), PATIENCE_S)

@@ -214,14 +214,14 @@ def deadline_compared_strictly(patch: Patch) -> None:
 
 
 @mutant
-def deadline_rings_once(patch: Patch) -> None:
-    """Below the quorum nobody looks again."""
-    below = Rounds._below
+def deadline_never_rings(patch: Patch) -> None:
+    """Nobody looks at a round because its deadline has passed."""
+    go_on = Rounds._go_on
 
-    def final(self: Rounds, got: int, quorum: int, until: float, late: bool) -> Any:
-        return Wait("late", None) if late else below(self, got, quorum, until, late)
+    def silent(self: Rounds, view: Any) -> list[Any]:
+        return [replace(one, until=None) if isinstance(one, Wait) else one for one in go_on(self, view)]
 
-    patch.setattr(Rounds, "_below", final)
+    patch.setattr(Rounds, "_go_on", silent)
 
 
 @mutant

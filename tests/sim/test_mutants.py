@@ -17,7 +17,7 @@ FOUND_BY = {
     "bodies_of_gathered_reports_swept": "was dropped",
     "bodies_remembered_by_id": "order|replay",
     "deadline_compared_strictly": "ends",
-    "deadline_rings_once": "ends",
+    "deadline_never_rings": "ends",
     "examples_counted_on_after_a_synchronisation": "weight",
     "fed_before_commit": "kept|replay",
     "finished_order_begun_again": "memory",
