@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { clock } from "../format/time";
-import { Problem } from "../ui/Problem";
+import { Unanswered } from "../ui/Unanswered";
 import { systemQuery } from "./queries";
 import { linePath, newest, systemCharts, type SystemChart } from "./system";
 
@@ -17,7 +17,8 @@ const SPANS = [
 /** How the node's machine does: processor, memory, GPU, network, disk, battery, over the last hours. */
 export function SystemPanel({ node }: { node: string }) {
   const [seconds, setSeconds] = useState<number>(SPANS[0].seconds);
-  const { data, error } = useQuery(systemQuery(node, seconds));
+  const question = useQuery(systemQuery(node, seconds));
+  const { data } = question;
   const at = data?.at.map((time) => Date.parse(time)) ?? [];
   const charts = data === undefined ? [] : systemCharts(data);
   return (
@@ -35,12 +36,10 @@ export function SystemPanel({ node }: { node: string }) {
           </select>
         </label>
       </header>
-      {error !== null && data === undefined ? (
-        <Problem error={error} />
+      {data === undefined ? (
+        <Unanswered question={question} />
       ) : charts.length === 0 ? (
-        <p className="panel nothing">
-          {data === undefined ? "Loading …" : "Nothing was measured in this time: a node measures once a minute while it runs."}
-        </p>
+        <p className="panel nothing">Nothing was measured in this time: a node measures once a minute while it runs.</p>
       ) : (
         <div className="panel system-charts">
           {charts.map((chart) => (
