@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from shoal.core.errors import Refused
 from shoal_coordinator.access import Coord, Node, Reader, label
 from shoal_coordinator.problems import errors
 from shoal_coordinator.system_metrics import FIELDS, Sample, recent, thinned
@@ -44,7 +43,7 @@ async def history(
     """A node's processor, memory, GPU, network and battery over time."""
     label(request, kind="dashboard")
     if node not in coordinator.presence.info:
-        raise Refused(f"no node is called {node[:63]!r}", code="node.unknown", hint="see `shoal nodes list`")
+        raise await coordinator.admission.unknown(node)
     until = time.time()
     async with coordinator.database.reader.connect() as connection:
         rows = [row._asdict() for row in await connection.execute(recent(node, until - seconds))]
