@@ -314,9 +314,9 @@ class Hub(HubActs):
             return []
         text = f"{event.node} left"
         if member.order is not None:
-            self.gathered.asked.discard(event.node)  # as if it had never been asked: should it come back, it can be
+            self.relieve(member)
             text += " and handed its order back"
-        member.here, member.order = False, None
+        member.here = False
         return [Note("node", text, self.version, event.node)]
 
     def _lost(self, event: Lost, now: float) -> list[Effect]:
@@ -336,8 +336,7 @@ class Hub(HubActs):
         effects: list[Effect] = [Note("node", f"{event.node}: {said}", self.version, event.node)]
         stretches = event.withdraw or self.schedule.anchored  # such an order has no end of its own
         if event.why and stretches and member.order is not None and self.mode == "server":
-            self.gathered.asked.discard(event.node)
-            member.order = None
+            self.relieve(member)
             effects.append(Send(event.node, self.standing(event.node)))
         return effects
 

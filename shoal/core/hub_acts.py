@@ -140,8 +140,7 @@ class HubActs(HubBounds):
             why = "" if self.plan.selection.excludes(member.candidate) else self.differs(member, form)
             if not why:
                 continue
-            member.order = None
-            self.gathered.asked.discard(member.node)
+            self.relieve(member)
             self.foreign[member.node] = why
             if known.get(member.node) != why:
                 text = f"{member.node} takes no part: {why}"

@@ -188,6 +188,11 @@ class HubState:
         able, barred = self.roster.able(), self.barred(now)
         return [member for member in able if member.node not in barred] if barred else able
 
+    def relieve(self, member: Member) -> None:
+        """Take a member's order back, as if it had never been asked: it can be asked again."""
+        self.gathered.asked.discard(member.node)
+        member.order = None
+
     @property
     def idle(self) -> bool:
         """Whether no node that is here works for the job, though the job is not over: nothing happens of itself."""
